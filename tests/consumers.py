@@ -96,8 +96,8 @@ class Consumer:
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         return await self.parts.settling.release(deliveries)
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
-        return await self.parts.liveness.heartbeat(lifetime)
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+        return await self.parts.liveness.heartbeat(lifetime, clock)
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         return await self.parts.liveness.renew(entries)

@@ -1,4 +1,7 @@
-"""One clock for all workers: the queue server's clock, continued between heartbeats by the monotonic clock of the machine.
+"""One clock for all workers: the queue's clock, continued between heartbeats by the monotonic clock of the machine.
+
+The queue's clock is the clock of its Redis server. Each heartbeat reports this clock in return, so that the queue's clock continues
+steadily when the server's clock is set, or another server takes over.
 
 With a wrong wall clock, a worker would otherwise stamp documents as newer or older than they are.
 """
@@ -27,6 +30,8 @@ class SharedClock:
         self._offset = time.time() - monotonic()
         self._best = float("inf")
         self._best_at = 0.0
+        self._error: float | None = None
+        self._latest = 0.0
 
     def sample(self, server_time: float, asked_at: float) -> None:
         """Adopt the server's time, which it sent between `asked_at` (monotonic) and now (Cristian, 1989)."""
@@ -37,10 +42,21 @@ class SharedClock:
             self._best, self._best_at = error, now
         if is_best or error <= 2 * self._best:
             self._offset = server_time - (now + asked_at) / 2
+            self._error = error
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Return between which times the server's clock is, unless it was set, or None before the first sample."""
+        if self._error is None:
+            return None
+        now = self._monotonic() + self._offset
+        return now - self._error, now + self._error
 
     def now(self) -> float:
-        """Unix seconds."""
-        return self._monotonic() + self._offset
+        """Unix seconds, which never go back once the server's time is known."""
+        now = self._monotonic() + self._offset
+        if self._error is not None:
+            self._latest = now = max(now, self._latest)
+        return now
 
     def utc(self) -> datetime:
         """The same time in UTC."""

@@ -79,8 +79,11 @@ class Settling(Protocol):
 class Liveness(Protocol):
     """The liveness of this process, implemented by `ingest.queue.consume.consumer`."""
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
-        """Report that this consumer is alive, for the next `lifetime` seconds."""
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+        """Report that this consumer is alive, for the next `lifetime` seconds.
+
+        The time of this process, between two bounds, keeps the queue's clock steady while the clock of the server is set.
+        """
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """Renew the leases of entries, and return those that another consumer has claimed."""

@@ -154,7 +154,9 @@ async def test_a_quota_is_leased_only_while_most_sentinels_confirm_the_primary(w
                 return True
 
             await eventually(is_refused, within=10, every=0.1)
-            with pytest.raises(QueueUnavailable, match=r"1 of 3 Sentinels confirm that .* is the primary, 2 are needed"):
+            with pytest.raises(
+                QueueUnavailable, match=r"1 of 3 Sentinels confirm that .* is the primary, 2 are needed"
+            ):
                 await quota.lease(request)
             ways[1].thaw()
             await quota.lease(request)

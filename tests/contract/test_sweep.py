@@ -356,6 +356,39 @@ async def test_what_the_clock_is_ahead_it_loses_slowly_and_never_jumps_back(
     assert 299 < (await one.heartbeat(LIFETIME)).now - now < 300 + 60
 
 
+async def test_the_queues_clock_continues_when_the_servers_is_set_ahead(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    # As if the server's clock had been 20 s behind until now.
+    await redis.hset(keys.clock, "latest", int((now - 20) * 1000))
+
+    held = (await one.heartbeat(LIFETIME, (now - 20, now - 19))).now
+    newcomer = (await two.heartbeat(LIFETIME)).now
+
+    assert now - 20 <= held <= now - 19
+    assert held <= newcomer < held + 10
+
+
+async def test_the_queues_clock_continues_at_a_server_whose_clock_is_behind(one: Consumer, two: Consumer) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    advanced = (await one.heartbeat(LIFETIME, (now + 60, now + 61))).now
+    newcomer = (await two.heartbeat(LIFETIME)).now
+    # Its machine was paused, so it assumes the time from before. Another one has just put the clock forward.
+    paused = (await two.heartbeat(LIFETIME, (now, now + 1))).now
+
+    assert now + 60 <= advanced <= newcomer <= paused
+
+
+async def test_a_process_whose_time_is_within_its_bounds_changes_nothing(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    for around in ((now - 5, now + 60), (now - 1, now - 0.5)):
+        assert now <= (await one.heartbeat(LIFETIME, around)).now < now + 60
+    assert not await redis.hexists(keys.clock, "ahead")
+
+
 async def test_junk_in_the_clock_is_read_as_nothing(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.hset(keys.clock, mapping={"ahead": "x", "noted_at": "", "latest": "never"})
     seconds, _ = await redis.time()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from integration.scene import RunningWorker, Scene, document, ids
+from support import eventually
 
 import ingest
 from ingest.domain.deliveries.announcement import Announcement
@@ -84,6 +85,27 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
         "upstream/access/token_file.py",  # its tokens expire by the clock of each host
         "upstream/session.py",
     ]
+
+
+async def test_processes_keep_one_clock_while_the_clock_of_redis_is_set_ahead(scene: Scene) -> None:
+    often, seldom = SharedClock(), SharedClock()
+    async with scene.worker("often", clock=often), scene.worker("seldom", clock=seldom, heartbeat_ttl=60.0):
+        await scene.enqueue("X")
+        await scene.finished()
+        stepped_at = round((await scene.redis.time())[0] * 1000)
+        await scene.redis.hset(scene.keys.clock, mapping={"ahead": 20_000, "noted_at": stepped_at})
+
+        async def has_reported() -> bool:
+            latest = await scene.redis.hget(scene.keys.clock, "latest")
+            return int(latest or 0) > stepped_at + 1000
+
+        await eventually(has_reported)
+
+        assert abs(often.now() - seldom.now()) < 10
+        await scene.enqueue("Y")
+        await scene.finished()
+    rows = await scene.rows()
+    assert timedelta(0) < rows["Y"]["fetched_at"] - rows["X"]["fetched_at"] < timedelta(seconds=10)
 
 
 @pytest.mark.parametrize("step", [8.0, 100.0])

@@ -207,8 +207,8 @@ class Watched(Consumer):
 
     first = 0
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
-        heartbeat = await super().heartbeat(lifetime)
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+        heartbeat = await super().heartbeat(lifetime, clock)
         type(self).first += heartbeat.is_first
         return heartbeat
 

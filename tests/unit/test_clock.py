@@ -108,7 +108,7 @@ def test_ever_slower_samples_do_not_carry_it_away_little_by_little() -> None:
 def test_a_slow_sample_is_better_than_an_old_one() -> None:
     hand = Hand()
     clock = SharedClock(monotonic=hand)
-    sampled(clock, hand, there=0.001, back=0.001, ahead=30.0)
+    sampled(clock, hand, there=0.001, back=0.001, ahead=-30.0)
 
     hand.at += 61.0
     sampled(clock, hand, there=0.4, back=0.4)
@@ -116,14 +116,39 @@ def test_a_slow_sample_is_better_than_an_old_one() -> None:
     assert error(clock, hand) < 0.5
 
 
-def test_a_clock_that_is_set_is_followed() -> None:
+def test_a_clock_that_is_set_ahead_is_followed() -> None:
     hand = Hand()
     clock = SharedClock(monotonic=hand)
-    sampled(clock, hand, there=0.001, back=0.001, ahead=3600.0)
+    sampled(clock, hand, there=0.001, back=0.001, ahead=-3600.0)
 
     sampled(clock, hand, there=0.001, back=0.001)
 
     assert error(clock, hand) < 1e-6
+
+
+def test_it_never_goes_back() -> None:
+    hand = Hand()
+    clock = SharedClock(monotonic=hand)
+    sampled(clock, hand, there=0.001, back=0.001, ahead=30.0)
+    before = clock.now()
+
+    sampled(clock, hand, there=0.001, back=0.001)
+
+    assert clock.now() == before
+
+
+def test_its_bounds_contain_the_servers_time_whatever_took_longer() -> None:
+    hand = Hand()
+    clock = SharedClock(monotonic=hand)
+    assert clock.bounds() is None
+
+    for there, back in ((2.0, 0.0), (0.0, 1.0), (0.001, 0.001)):
+        sampled(clock, hand, there=there, back=back)
+        hand.at += 5.0
+        bounds = clock.bounds()
+
+        assert bounds is not None
+        assert bounds[0] - 1e-6 <= SERVER + hand.at <= bounds[1] + 1e-6
 
 
 def test_it_says_the_same_as_a_date() -> None:

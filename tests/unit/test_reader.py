@@ -58,7 +58,8 @@ class Source:
         self.asked.append(("claim_abandoned", count))
         return Abandoned([], [])
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+        del clock
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:

@@ -68,9 +68,9 @@ class MemoryQueue:
         """Fail, because results are never kept."""
         raise NotImplementedError(f"cannot keep {len(finished)} results")
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
         """Return the local time."""
-        del lifetime
+        del lifetime, clock
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:

@@ -4,6 +4,7 @@ Each consumer writes its report to its own key while its circuit is open. The ke
 nothing behind. Only `ingest status` reads it.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -25,11 +26,12 @@ class QueueLiveness:
         self._access = access
 
     @translating
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
         """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
         keys = self._access.keys
+        bounds = ("", "") if clock is None else (math.floor(clock[0] * 1000), math.ceil(clock[1] * 1000))
         milliseconds, is_first, leads, consumers, generation = await self._access.call_together(
-            "heartbeat", [keys.alive, keys.standing, keys.clock, keys.maintenance], [int(lifetime * 1000)]
+            "heartbeat", [keys.alive, keys.standing, keys.clock, keys.maintenance], [int(lifetime * 1000), *bounds]
         )
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
 

@@ -2,12 +2,24 @@
 -- needs: now
 -- Reports that this consumer is alive. A first heartbeat, and one after a break, begin a new series, see _standing.lua. If no consumer
 -- leads the group's maintenance, this consumer leads for as long as its heartbeats continue.
--- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms
+-- The processes keep the queue's clock steady while the clock of this server is set, or another server with another time takes over: the
+-- queue's clock continues at the time of the process. A process that was paused would hold it back, until another one puts it forward.
+-- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
+-- assumes, or '' before its first reply
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats, the generation of the
 -- partitions at the last change that has opened or closed this queue
-local time, own, ahead = now(KEYS[3])
-if own + ahead < time then
-  -- Redis' clock went back. The queue's clock continues from its last time.
+local time, own, ahead, latest = now(KEYS[3])
+local earliest, latest_known = tonumber(ARGV[4]), tonumber(ARGV[5])
+if earliest and earliest > time + 100 then
+  time = earliest
+  redis.call('HSET', KEYS[3], 'advanced_at', own)
+elseif latest_known and time > latest_known + 2000 then
+  local advanced_at = tonumber(redis.call('HGET', KEYS[3], 'advanced_at')) or 0
+  if math.abs(own - advanced_at) > 60000 then
+    time = math.max(latest_known, latest)
+  end
+end
+if own + ahead ~= time then
   redis.call('HSET', KEYS[3], 'ahead', time - own, 'noted_at', own)
 end
 redis.call('HSET', KEYS[3], 'latest', time)

@@ -1,5 +1,6 @@
 """Reports the state of one queue, for /metrics and `ingest status`. Changes nothing."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -160,8 +161,9 @@ async def traps_of_servers(url: str) -> list[str]:
 
 
 def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:
-    """The time of heartbeats, which does not go back when Redis' own does: see `_now.lua`."""
-    return max(own + max(0.0, ahead - max(0.0, own - noted_at) / 100), latest)
+    """The time of heartbeats, which neither goes back nor jumps ahead when Redis' own does: see `_now.lua`."""
+    left = max(0.0, abs(ahead) - max(0.0, own - noted_at) / 100)
+    return max(own + math.copysign(left, ahead), latest)
 
 
 def _with_heartbeat(member: ConsumerState, until: float, now: float) -> ConsumerState:

@@ -18,11 +18,11 @@ class PartitionedLiveness:
     def __init__(self, partitions: PartitionSet) -> None:
         self._partitions = partitions
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
         partitions = self._partitions.available
         heartbeats = await together(
-            self._partitions.attempt(partition, partition.consumer.liveness.heartbeat, lifetime)
+            self._partitions.attempt(partition, partition.consumer.liveness.heartbeat, lifetime, clock)
             for partition in partitions
         )
         has_been_silent, self._partitions.has_been_silent = self._partitions.has_been_silent, False
