@@ -261,7 +261,10 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["upstream", "--tls-cert", "nowhere.pem"], "--tls-cert, --tls-key, --client-ca: cannot be used"),
         (["upstream", "--basic", "nobody"], "Expected USER:PASSWORD - at --basic"),
         (["upstream", "--key", "nothing"], "Expected NAME: VALUE - at --key"),
-        (["upstream", "--shape", "x"], "--shape: choose shopify, woocommerce, amazon"),
+        (
+            ["upstream", "--shape", "x"],
+            "a whole shop needs --shape: choose shopify, shopify-rest, woocommerce, amazon, ",
+        ),
         (["upstream", "--list-shape", "x"], "--list-shape: choose object, array"),
     ],
     ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else "",

@@ -14,7 +14,7 @@ from support import Cli, connected
 PAGE = (Path(__file__).parents[2] / "docs" / "connect" / "your-api.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 EXPORTS = dict(line.removeprefix("export ").split("=", 1) for line in COMMANDS if line.startswith("export "))
-ORDERS = ["536366", "536367", "536368", "536369", "536370"]
+ORDERS = [f"620040729000{number}" for number in range(1, 6)]
 
 
 def command(beginning: str) -> list[str]:
@@ -29,12 +29,9 @@ def shop(cli: Cli) -> Iterator[Workers]:
     """The page's shop, on any free port, and the page's settings."""
     upstream = cli.start(*command("upstream"), "--port", "0")
     assert upstream.stdout is not None
-    template = upstream.stdout.readline().strip()
+    base_url = upstream.stdout.readline().strip()
     settings = {name: shlex.split(value)[0] for name, value in EXPORTS.items()}
-    assert (
-        template.rpartition(":")[2].lstrip("0123456789")
-        == "/admin" + settings["INGEST_UPSTREAM_URL"].partition("/admin")[2]
-    )
+    template = settings["INGEST_UPSTREAM_URL"].replace("http://127.0.0.1:8081", base_url)
     cli.env |= settings | {"INGEST_UPSTREAM_URL": template}
     with closing_workers(cli, cli.env) as workers:
         yield workers
@@ -62,11 +59,11 @@ async def test_an_api_with_its_own_json_is_connected_by_the_page(
         rows = await connection.fetch("SELECT order_id, status, total, customer_id, attributes FROM orders ORDER BY 1")
     assert [row["order_id"] for row in rows] == ORDERS
     assert (rows[0]["status"], rows[0]["total"], rows[0]["customer_id"]) == (
-        "paid/unfulfilled",
-        Decimal("22.20"),
-        "17850",
+        "pending/unfulfilled",
+        Decimal("184.91"),
+        "18144",
     )
-    assert '"name": "#536366"' in rows[0]["attributes"]
+    assert '"name": "#1001"' in rows[0]["attributes"]
 
 
 async def test_orders_of_which_no_document_fits_wait_until_the_mapping_is_right(
@@ -83,7 +80,7 @@ async def test_orders_of_which_no_document_fits_wait_until_the_mapping_is_right(
         assert await worker.stop() == 0
         assert await scene.dead() == []
 
-        worker = shop.start(mapping="shopify")
+        worker = shop.start(mapping="shopify-rest")
         await scene.finished()
         assert await worker.stop() == 0
         assert list(await scene.rows()) == ORDERS[:1]
@@ -92,14 +89,14 @@ async def test_orders_of_which_no_document_fits_wait_until_the_mapping_is_right(
 async def test_a_dead_letter_is_listed_and_replayed_by_the_page(
     shop: Workers, cli: Cli, redis_url: str, dsn: str, queue_name: str
 ) -> None:
-    cli.env["INGEST_MAPPING"] = "shopify"
+    cli.env["INGEST_MAPPING"] = "shopify-rest"
 
     async with Scene.open(redis_url, dsn, queue_name) as scene:
-        worker = shop.start(mapping="shopify")
+        worker = shop.start(mapping="shopify-rest")
         assert cli.run("enqueue", ORDERS[0]).returncode == 0
         await scene.finished()
         assert await worker.stop() == 0
-        worker = shop.start(mapping="shopify", upstream_status="404=not_found")
+        worker = shop.start(mapping="shopify-rest", upstream_status="404=not_found")
         assert cli.run("enqueue", "1").returncode == 0
         await scene.finished()
         assert await worker.stop() == 0

@@ -1,4 +1,4 @@
-"""`ingest upstream --shape KIND --orders N` runs a whole simulated shop."""
+"""`ingest upstream --shape KIND` runs a whole simulated shop."""
 
 import json
 import urllib.request
@@ -31,8 +31,8 @@ def test_the_shop_prints_its_url_and_takes_its_options(plain: Cli, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--orders", "5"), "a shop with orders needs --shape: choose shopify, shopify-rest, "),
-        (("--orders", "5", "--shape", "magenta"), "a shop with orders needs --shape: choose shopify, shopify-rest, "),
+        (("--orders", "5"), "a whole shop needs --shape: choose shopify, shopify-rest, "),
+        (("--shape", "magenta"), "a whole shop needs --shape: choose shopify, shopify-rest, "),
         (("--orders", "5", "--shape", "magento", "--error-rate", "0.1"), "--error-rate does not apply to a whole shop"),
         (("--orders", "5", "--shape", "magento", "--latency", "slow"), "'slow' is not a latency"),
         (

@@ -1,6 +1,6 @@
 """Three shops in one deployment. The real commands store the orders of each, announced by webhooks and by IDs.
 
-The orders of two Shopify shops share their IDs and differ in content. `INGEST_TEST_ORDERS` sets their number.
+The orders of the shops share their IDs and differ in their currency. `INGEST_TEST_ORDERS` sets their number.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Kind:
     """The credential and the webhooks of a kind of shop."""
 
     settings: str
-    token: str
+    options: tuple[str, str]
     signature: str
     headers: Mapping[str, str]
 
@@ -41,13 +41,13 @@ class Kind:
 KINDS = {
     "shopify": Kind(
         'auth = "header"\nauth_header = "X-Shopify-Access-Token"\ntoken = "shpat_1"\n',
-        "shpat_1",
+        ("--key", "X-Shopify-Access-Token: shpat_1"),
         "X-Shopify-Hmac-SHA256",
         {"X-Shopify-Topic": "orders/updated"},
     ),
     "woocommerce": Kind(
         'auth = "basic"\nuser = "ck_1"\npassword = "cs_1"\n',
-        "ck_1:cs_1",
+        ("--basic", "ck_1:cs_1"),
         "X-WC-Webhook-Signature",
         {"X-WC-Webhook-Topic": "order.updated"},
     ),
@@ -62,7 +62,7 @@ class Shop:
 
 
 SHOPS = [Shop("shop-de", "shopify", "EUR"), Shop("shop-uk", "shopify", "GBP"), Shop("shop-no", "woocommerce", "NOK")]
-# In the shops, IDs are numbers.
+# In webhooks of these shops, IDs are numbers.
 SAMPLES = [json.loads(document) for name, document in sample_orders().items() if name.isdecimal()][:COUNT]
 IDS = [str(sample["id"]) for sample in SAMPLES]
 
@@ -75,10 +75,9 @@ def sources(cli: Cli, tmp_path: Path) -> Path:
     with file.open("w") as lines:
         for shop in SHOPS:
             kind = KINDS[shop.kind]
-            options = ("--port", "0", "--shape", shop.kind, "--token", kind.token, "--currency", shop.currency)
+            options = ("--port", "0", *kind.options, "--currency", shop.currency)
             upstream = cli.start("upstream", *options, "--latency", "0.01-0.03")
             assert upstream.stdout is not None
-            lines.write(f'[sources.{shop.name}]\nmapping = "{shop.kind}"\n')
             lines.write(f'[sources.{shop.name}.webhook]\nprofile = "{shop.kind}"\nsecret_files = ["webhook-secret"]\n')
             lines.write(f'[sources.{shop.name}.upstream]\nurl = "{upstream.stdout.readline().strip()}"\n')
             lines.write(kind.settings)
@@ -142,11 +141,9 @@ def assert_stored(row: Any, shop: Shop, sample: Mapping[str, Any]) -> None:
     lines = [(line["sku"], Decimal(str(line["unit_price"]))) for line in sample["lines"]]
     stored = [(line["sku"], Decimal(str(line["unit_price"]))) for line in json.loads(row["lines"], parse_float=Decimal)]
     total = sum((line["quantity"] * Decimal(str(line["unit_price"])) for line in sample["lines"]), Decimal(0))
-    is_cancelled = sample["status"] == "cancelled"
 
     assert row["currency"] == shop.currency
     assert row["placed_at"] == datetime.fromisoformat(sample["placed_at"])
     assert row["line_count"] == len(sample["lines"])
-    if not is_cancelled:  # Shopify shows the rest of a cancelled order
-        assert (row["total"], stored) == (total, lines), sample["id"]
-        assert row["customer_id"] == sample["customer_id"]
+    assert (row["total"], stored) == (total, lines), sample["id"]
+    assert row["customer_id"] == sample["customer_id"]

@@ -1,74 +1,85 @@
-"""Simulated shops beyond single orders, with lists, the rate limit in the form of the shop, and orders by POST."""
+"""Orders of shops by their lists, and orders by POST."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import NamedTuple
 
 import aiohttp
 import pytest
 from integration.scene import Scene
 
-from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.lab.shops.simulated_shop import SimulatedShop
+from ingest.lab.upstream import SimulatedApi
 from ingest.lab.upstream.samples import sample_orders
 
 DOCUMENTS = sample_orders()
 ORDERS = list(DOCUMENTS)[:60]
 ONE, TWO = ORDERS[:2]
-LISTS = {
-    "shopify": {},
-    "woocommerce": {},
-    "amazon": {"upstream_bulk_path": "payload.Orders", "upstream_bulk_id": "AmazonOrderId"},
+
+
+class Shop(NamedTuple):
+    """The settings of a worker for a shop without those of a kind, and the paths of one and of several orders."""
+
+    settings: dict[str, str]
+    url: str
+    list_url: str
+
+
+SHOPS = {
+    "shopify-rest": Shop(
+        {
+            "mapping": "shopify-rest",
+            "upstream_auth": "header",
+            "upstream_auth_header": "X-Shopify-Access-Token",
+            "upstream_token": "shpat_simulated",
+        },
+        "/admin/api/2026-07/orders/{order_id}.json",
+        "/admin/api/2026-07/orders.json?status=any&limit=250&ids={order_ids}",
+    ),
+    "woocommerce": Shop(
+        {
+            "mapping": "woocommerce",
+            "upstream_auth": "basic",
+            "upstream_user": "ck_simulated",
+            "upstream_password": "cs_simulated",
+        },
+        "/wp-json/wc/v3/orders/{order_id}",
+        "/wp-json/wc/v3/orders?per_page=100&include={order_ids}",
+    ),
 }
 
 
-@asynccontextmanager
-async def shop(**behaviour: Any) -> AsyncIterator[tuple[SimulatedApi, aiohttp.ClientSession]]:
-    async with (
-        SimulatedApi(Behaviour(**behaviour), seed=1) as api,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
-    ):
-        yield api, session
-
-
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("kind", SHOPS)
 async def test_orders_of_a_shop_are_stored_alike_by_bulk_and_by_single_requests(
-    redis_url: str, dsn: str, queue_name: str, name: str
+    redis_url: str, dsn: str, queue_name: str, kind: str
 ) -> None:
-    async with Scene.open(redis_url, dsn, queue_name, Behaviour(shape=name)) as scene:  # type: ignore[arg-type]
-        found = []
-        for settings in ({}, {"upstream_bulk_url": scene.api.list_template, **LISTS[name]}):
-            scene.api.reset_stats()
-            await scene.enqueue(*ORDERS)
-            async with scene.worker(mapping=name, concurrency=60, **settings):
+    known = SHOPS[kind]
+    async with (
+        SimulatedShop(kind, orders=60, changes={"rate_limit": 10_000}, seed=1) as shop,
+        Scene.open(redis_url, dsn, queue_name) as scene,
+    ):
+        order_ids = [shop.kind.order_id(number) for number in range(1, 61)]
+        single = {**known.settings, "upstream_url": shop.base_url + known.url}
+        found, requests = [], []
+        for settings in (single, {**single, "upstream_bulk_url": shop.base_url + known.list_url}):
+            await scene.enqueue(*order_ids)
+            before = shop.state.counts["requests"]
+            async with scene.worker(concurrency=60, **settings):
                 await scene.finished()
+            requests.append(shop.state.counts["requests"] - before)
             rows = await scene.sql("SELECT order_id, status, total, lines, attributes FROM orders ORDER BY order_id")
             found.append((rows, await scene.dead()))
             await scene.sql("TRUNCATE orders")
-        listed = scene.api.stats()
 
     assert found[1][1] == []
     assert found[0] == found[1]
-    assert [row["order_id"] for row in found[0][0]] == sorted(ORDERS)
-    assert listed.by_status.keys() == {"200"}
-    if name != "amazon":  # whose lines are requested order by order
-        assert listed.requests < len(ORDERS)
-
-
-async def test_a_shopify_shop_tells_how_much_of_its_limit_is_used_and_refuses_in_its_own_words() -> None:
-    async with shop(shape="shopify", rate_limit=0.001, rate_burst=2, retry_after=2) as (api, session):
-        answers = []
-        for _ in range(3):
-            async with session.get(api.url_template.format(order_id=ONE)) as response:
-                answers.append((response, await response.json()))
-
-    assert [response.status for response, _ in answers] == [200, 200, 429]
-    assert [response.headers["X-Shopify-Shop-Api-Call-Limit"] for response, _ in answers] == ["1/2", "2/2", "2/2"]
-    assert answers[-1][0].headers["Retry-After"] == "2.0"
-    assert answers[-1][1]["errors"].startswith("Exceeded 0.001 calls per second")
+    assert [row["order_id"] for row in found[0][0]] == sorted(order_ids)
+    assert requests[1] < requests[0] == len(order_ids)
 
 
 async def test_orders_are_requested_by_post_with_their_ids_in_the_body() -> None:
-    async with shop() as (api, session):
+    async with (
+        SimulatedApi(seed=1) as api,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
+    ):
         url = f"{api.base_url}/orders"
         async with session.post(url, json={"id": ONE}) as response:
             one = await response.read()

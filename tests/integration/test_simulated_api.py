@@ -533,7 +533,6 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "authority_down": "hang",
         "updated_at": "2011-05-01T12:00:00Z",
         "currency": "EUR",
-        "shape": "shopify",
         "list_limit": 20,
         "list_shape": "array",
         "breaking_id": "X",

@@ -26,7 +26,6 @@ _UNTRACED = {
     "test_responses",
     "test_settings",
     "test_shared_metrics",
-    "test_shop_shapes",
 }
 
 

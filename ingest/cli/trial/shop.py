@@ -1,4 +1,4 @@
-"""`ingest upstream --shape KIND --orders N`: runs a whole simulated shop as a separate process."""
+"""`ingest upstream --shape KIND`: runs a whole simulated shop as a separate process."""
 
 import asyncio
 import gc
@@ -14,10 +14,7 @@ from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.tls import server_tls
 from ingest.process.lifecycle import stop_on_signals
 
-ONLY_SHOPS = frozenset({"shopify-rest", "bigcommerce", "magento", "plain"})
-"""Kinds that exist only as whole shops."""
-
-_CHOSEN = frozenset({"shape", "currency"})  # a shop takes these, but cannot change them while it runs
+_CHOSEN = "currency"  # a shop takes it, but cannot change it while it runs
 
 
 def serve_shop(options: Mapping[str, Any]) -> None:
@@ -34,10 +31,10 @@ def serve_shop(options: Mapping[str, Any]) -> None:
 
     name = options["shape"]
     if name not in KINDS:
-        raise ConfigError(f"a shop with orders needs --shape: choose {', '.join(KINDS)}")
+        raise ConfigError(f"a whole shop needs --shape: choose {', '.join(KINDS)}")
     default, fields = Behaviour(), ShopBehaviour.__struct_fields__
     for unused in Behaviour.__struct_fields__:
-        if unused not in fields and unused not in _CHOSEN and options[unused] != getattr(default, unused):
+        if unused not in fields and unused != _CHOSEN and options[unused] != getattr(default, unused):
             raise ConfigError(f"--{unused.replace('_', '-')} does not apply to a whole shop")
     changes: dict[str, object] = {
         field: options[field]

@@ -10,7 +10,7 @@ import typer
 import uvloop
 
 from ingest.cli.options import option
-from ingest.cli.trial.shop import ONLY_SHOPS, serve_shop
+from ingest.cli.trial.shop import serve_shop
 from ingest.domain.errors import ConfigError
 from ingest.lab.shops.shop_modes import described_modes
 from ingest.lab.upstream import Behaviour, SimulatedApi
@@ -125,14 +125,6 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     currency: Annotated[
         str | None, option(_ORDERS, "The currency of every order. Defaults to GBP.", metavar="CODE")
     ] = _DEFAULT.currency,
-    shape: Annotated[
-        str | None,
-        option(
-            _ORDERS,
-            "Serve orders as this shop does: path, credential, documents. See also --orders.",
-            metavar="KIND",
-        ),
-    ] = _DEFAULT.shape,
     list_limit: Annotated[
         int, option(_ORDERS, "Maximum number of orders in one request to the list endpoint.", min=1)
     ] = _DEFAULT.list_limit,
@@ -145,8 +137,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     any_bytes: Annotated[
         int | None, option(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
     ] = _DEFAULT.any_bytes,
+    shape: Annotated[str | None, option(_SHOPS, "Serve a whole shop of this kind instead.", metavar="KIND")] = None,
     orders: Annotated[
-        int | None, option(_SHOPS, "With --shape: serve a whole shop with this number of orders.", metavar="N", min=0)
+        int | None, option(_SHOPS, "Number of its first orders. Defaults to 1,000.", metavar="N", min=0)
     ] = None,
     changes_per_second: Annotated[float, option(_SHOPS, "Orders that change by themselves.", min=0)] = 0.0,
     mode: Annotated[
@@ -167,11 +160,10 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     It serves 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
-    POST /orders with {"id": …} or {"ids": […]} is the same. With --shape, it serves the same orders as a shop does, one by one and
-    in its lists. PUT /orders/{id} then takes documents of that shape.
+    POST /orders with {"id": …} or {"ids": […]} is the same.
 
-    With --shape and --orders, it serves a whole shop, with login, lists, limits and changes. Its kinds are shopify, shopify-rest,
-    woocommerce, amazon, bigcommerce, magento and plain. Of the other options, a shop takes those for the address, --latency, --seed,
+    With --shape, it serves a whole shop, with login, lists, limits and changes. Its kinds are shopify, shopify-rest, woocommerce,
+    amazon, bigcommerce, magento and plain. Of the other options, a shop takes those for the address, --latency, --seed,
     --rate-limit, --rate-burst, --token, --client, --token-lifetime, --currency and certificates.
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, or the URL of the shop, and runs until SIGTERM or Ctrl-C.
@@ -191,8 +183,6 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     `ingest upstream --any-id` serves any number of orders, for a benchmark.
 
-    `ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` serves documents of a Shopify shop.
-
     `ingest upstream --shape woocommerce --orders 200 --changes-per-second 1` simulates a whole WooCommerce shop.
 
     `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage.
@@ -200,13 +190,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     `curl -X PATCH localhost:8081/behaviour -d '{"down": null}'` ends it.
     """
     options = locals()
-    if (
-        orders is not None
-        or webhooks is not None
-        or changes_per_second
-        or mode
-        or (shape is not None and shape in ONLY_SHOPS)
-    ):
+    if shape is not None or orders is not None or webhooks is not None or changes_per_second or mode:
         serve_shop(options)
         return
     fields = {name: options[name] for name in Behaviour.__struct_fields__}
@@ -230,8 +214,6 @@ async def _serve(api: SimulatedApi) -> None:
         gc.collect()
         gc.freeze()  # ten thousand orders that live as long as the process
         typer.echo(f"simulated external API ready, seed {api.seed}", err=True)
-        if api.behaviour.shape is not None:
-            typer.echo("it serves documents by ID: add --orders N for a whole shop with login and lists", err=True)
         typer.echo(api.url_template)
         await stop.wait()
     typer.echo(f"simulated external API stopped after {api.stats().requests} requests", err=True)

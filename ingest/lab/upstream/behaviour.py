@@ -79,7 +79,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         authority_down: failure of `POST /token`, as `503`, `401`, `reset` or `hang`.
         updated_at: the `updated_at` of every bundled order, or null to omit it.
         currency: the currency of every bundled order, or null for GBP.
-        shape: the shop whose path, credential header and documents the API uses, or null for our own.
         list_limit: orders in one request to the list endpoint above which the response is 422.
         list_shape: whether a list is an `object` with the member `orders`, or an `array`.
         breaking_id: any request that includes this order gets `error_status`, or null for none.
@@ -121,7 +120,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     authority_down: Literal["503", "401", "reset", "hang"] | None = None
     updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     currency: Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")] | None = None
-    shape: Literal["shopify", "woocommerce", "amazon"] | None = None
     list_limit: Annotated[int, msgspec.Meta(ge=1)] = 250
     list_shape: Literal["object", "array"] = "object"
     breaking_id: Annotated[str, msgspec.Meta(min_length=1)] | None = None

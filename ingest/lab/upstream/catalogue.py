@@ -56,10 +56,6 @@ class Catalogue:
         self._replaced[key] = None
         self._put(key, None)
 
-    def is_replaced(self, key: bytes) -> bool:
-        """Whether an order's bundled document has been replaced or deleted."""
-        return key in self._replaced
-
     def _put(self, key: bytes, replacement: Response | None) -> None:
         if replacement is None:
             self._responses.pop(key, None)

@@ -20,9 +20,9 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN
+from ingest.lab.upstream.listing import LIST
+from ingest.lab.upstream.posted import posted_query
 from ingest.lab.upstream.responses import Ending, Response, problem, uncounted, with_connection, without_body
-from ingest.lab.upstream.shapes.listing import LIST
-from ingest.lab.upstream.shapes.posted import posted_query
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
@@ -123,10 +123,7 @@ class Connection(Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep the header with the credential, and whether there is a Connection header."""
-        size, shape, credential = len(name), self._site.shape, self._credential_header
-        if shape is not None and self._site.behaviour.token is not None and name.lower() == shape.credential:
-            self._authorization = shape.bearer(value)
-            return
+        size, credential = len(name), self._credential_header
         if size == len(credential) and name.lower() == credential:
             self._authorization = value
         elif size == 10 and name.lower() == b"connection":
@@ -161,13 +158,9 @@ class Connection(Protocol):
         self._respond(response, latency)
 
     def _found(self, method: bytes, path: bytes, query: bytes) -> tuple[Response | None, float]:
-        site, shape, shop_list = self._site, self._site.shape, self._site.shop_list
+        site = self._site
         # Some APIs use POST to request an order.
         reads = method in {b"GET", b"HEAD", b"POST"}
-        if shape is not None and reads and (requested := shape.requested(path, query)) is not None:
-            return site.shaped(requested, self._authorization)
-        if shop_list is not None and reads and path == shop_list.path:
-            return site.list_shaped(query, self._authorization)
         if path.startswith(ORDERS) and reads:
             return site.order(path, self._authorization)
         if path == LIST and reads:

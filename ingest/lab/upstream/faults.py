@@ -50,19 +50,14 @@ class TokenBucket:
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
-        self.burst = burst
+        self._burst = burst
         self._tokens = burst
         self._filled_at: float | None = None
-
-    @property
-    def used(self) -> float:
-        """The part of the burst that was used at the last request."""
-        return self.burst - self._tokens
 
     def take(self, now: float) -> bool:
         """Take a token if there is one. `now` is in seconds and monotonic."""
         if self._filled_at is not None:
-            self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self._rate)
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
         if self._tokens < 1:
             return False
@@ -81,13 +76,13 @@ class FaultPlan:
         self._latency = parse_latency(behaviour.latency)
         self._down = _DOWN[behaviour.down] if behaviour.down else None
         self._accepts = accepts
-        self.bucket = self._bucket_of(behaviour)
+        self._bucket = self._bucket_of(behaviour)
         self._concurrency = behaviour.concurrency_limit
         self._fail_first = behaviour.fail_first
         self._tries: dict[bytes, int] = {}
         self._breaking = None if behaviour.breaking_id is None else f"/{behaviour.breaking_id}".encode()
         self.faulty = self._thresholds[-1] > 0 or self._breaking is not None
-        self.guarded = bool(self._down or self._accepts or self.bucket or self._concurrency)
+        self.guarded = bool(self._down or self._accepts or self._bucket or self._concurrency)
 
     @staticmethod
     def _bucket_of(behaviour: Behaviour) -> TokenBucket | None:
@@ -106,7 +101,7 @@ class FaultPlan:
             return Fault.UNAUTHORIZED
         if self._concurrency and concurrency > self._concurrency:
             return Fault.THROTTLED
-        if self.bucket and not self.bucket.take(now):
+        if self._bucket and not self._bucket.take(now):
             return Fault.THROTTLED
         return None
 

@@ -15,8 +15,8 @@ from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.connection import Connection, Roster
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN, Authority
+from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.samples import sample_orders
-from ingest.lab.upstream.shapes.listing import LIST
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
 from ingest.lab.upstream.wheel import Wheel
@@ -37,7 +37,7 @@ class SimulatedApi:
 
     Attributes:
         seed: seed of the random generator. The same seed draws the same faults.
-        url_template: URL of an order with `{order_id}`, in the initial shape, set at the start.
+        url_template: URL of an order with `{order_id}`, set at the start.
         list_template: URL of several orders with `{order_ids}`, set at the start.
         token_url: URL of the authorization server, set at the start.
         base_url: URL of the control routes, set at the start.
@@ -81,12 +81,8 @@ class SimulatedApi:
         scheme = "http" if self._tls is None else "https"
         self.base_url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self.token_url = f"{self.base_url}{TOKEN.decode()}"
-        shape = self._site.shape
-        self.url_template = self.base_url + (f"{ORDERS.decode()}{{order_id}}" if shape is None else shape.template)
-        shop_list = self._site.shop_list
-        self.list_template = self.base_url + (
-            f"{LIST.decode()}?ids={{order_ids}}" if shop_list is None else shop_list.template
-        )
+        self.url_template = f"{self.base_url}{ORDERS.decode()}{{order_id}}"
+        self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
         self._sample()
         return self
 

@@ -1,10 +1,9 @@
 """The list endpoint, which returns several orders in one request: `GET /orders?ids=a,b,c`.
 
 As in most shops, orders that do not exist are missing from the response. The response is `{"orders":[…]}` in the order
-of the request, or only the array with `list_shape=array`. A shop's list uses that shop's path and documents.
+of the request, or only the array with `list_shape=array`.
 """
 
-from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
@@ -19,31 +18,23 @@ _SERVED = str(int(HTTPStatus.OK))
 _AROUND = {"object": (b'{"orders":[', b"]}"), "array": (b"[", b"]")}
 
 
-def listed_keys(query: bytes, ids: bytes = b"ids") -> list[bytes]:
-    """Return the keys of the orders in the query of a request, or an empty list without the parameter for IDs."""
+def listed_keys(query: bytes) -> list[bytes]:
+    """Return the keys of the orders in the query of a request, or an empty list without the parameter `ids`."""
     for parameter in query.split(b"&"):
         name, _, value = parameter.partition(b"=")
-        if name == ids and value:
+        if name == b"ids" and value:
             # As most APIs do, it decodes the value before it divides it, so that no ID can contain a comma.
             return [ORDERS + order_id for order_id in unquote_to_bytes(value).split(b",")]
     return []
 
 
-def listing(
-    catalogue: Catalogue,
-    keys: list[bytes],
-    behaviour: Behaviour,
-    around: tuple[bytes, bytes] | None = None,
-    render: Callable[[bytes, bytes], bytes] = lambda _key, document: document,
-) -> Response:
+def listing(catalogue: Catalogue, keys: list[bytes], behaviour: Behaviour) -> Response:
     """Return the documents of the orders that exist, or reject a request without IDs or with too many.
 
     Args:
         catalogue: contains the orders.
         keys: keys of the requested orders.
-        behaviour: limits the number of orders.
-        around: text before and after the orders, or None for the text of the behaviour.
-        render: makes an element from a key and its document.
+        behaviour: limits the number of orders, and sets the shape of the list.
     """
     if not keys:
         return problem(HTTPStatus.BAD_REQUEST, "the query does not contain ids, such as ids=a,b,c")
@@ -51,9 +42,8 @@ def listing(
         return problem(
             HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(keys)} ids are more than the limit of {behaviour.list_limit}"
         )
-    found = [(key, given) for key in keys if (given := catalogue.response(key)).label == _SERVED]
-    before, after = around or _AROUND[behaviour.list_shape]
-    elements = (render(key, given.payload.partition(b"\r\n\r\n")[2]) for key, given in found)
-    body = before + b",".join(elements) + after
+    found = [given for key in keys if (given := catalogue.response(key)).label == _SERVED]
+    before, after = _AROUND[behaviour.list_shape]
+    body = before + b",".join(given.payload.partition(b"\r\n\r\n")[2] for given in found) + after
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     return Response(head + body, _SERVED)
