@@ -265,7 +265,7 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
             ["upstream", "--shape", "x"],
             "a whole shop needs --shape: choose shopify, shopify-rest, woocommerce, amazon, ",
         ),
-        (["upstream", "--list-shape", "x"], "--list-shape: choose object, array"),
+        (["upstream", "--list-shape", "x"], "--list-shape': 'x' is not one of 'object', 'array'"),
     ],
     ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else "",
 )

@@ -1,10 +1,13 @@
 """Describes the options of a run."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from ingest.bench.pipeline.latency import check_latency, mean_of
 from ingest.domain.errors import ConfigError
+from ingest.lab.described import described
 from ingest.lab.servers.server import free_port
 
 SERVICE = "service"
@@ -16,52 +19,69 @@ RIVALS = (BARE, GO, GO_JSON)
 
 Kill = Literal["worker", "command"]
 
+_LOAD = "Load"
+_CONTENDERS = "Contenders"
+_FAULTS = "Faults"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One run, the same for every contender.
 
-    Attributes:
-        orders: number of different orders to enqueue.
-        latency: latency of the external API in the format of `ingest upstream`.
-        order_bytes: approximate length of the documents of orders that are not bundled, or 0 for the bundled lengths.
-        in_flight: maximum number of orders in flight in all processes.
-        processes: worker processes of the service.
-        rate: arriving orders per second as a Poisson process, or 0 for all orders immediately.
-        kill_at: share of stored orders at which a process is killed with SIGKILL, or None for never.
-        kill: one worker process, which its supervisor replaces, or one of two `ingest worker` commands.
-        client: INGEST_UPSTREAM_CLIENT, or None for the default.
-        batch_rows: INGEST_BATCH_ROWS, or None for the default.
-        bulk: orders in one request of the service to the list endpoint, or 0 for a request for each order.
-        api_limit: concurrent requests above which the external API responds with 429, or 0 for no limit.
-        api_retry_after: the seconds in Retry-After of such a response.
-        tls: whether the external API serves HTTPS.
-        metrics: whether the service serves /metrics, as by default.
-        traces_to: INGEST_OTLP_ENDPOINT, or None for no traces.
-        traced: INGEST_OTLP_SAMPLING, the share of the orders that are traced.
-        history: whether the service keeps the history of orders.
-        seed: seed of the arrivals and of the latencies.
+    The fields are options of `ingest bench pipeline`. `kill_at` kills a process with SIGKILL, and `rate` is that of a Poisson process.
+    None stands for the default of a setting.
     """
 
-    orders: int = 10_000
-    latency: str = "0.1-0.2"
-    order_bytes: int = 1_000
-    in_flight: int = 500
-    processes: int = 2
-    rate: float = 0.0
-    kill_at: float | None = None
-    kill: Kill = "worker"
-    client: str | None = None
-    batch_rows: int | None = None
-    bulk: int = 0
-    api_limit: int = 0
-    api_retry_after: int = 1
-    tls: bool = False
-    metrics: bool = False
-    traces_to: str | None = None
-    traced: float = 0.01
-    history: bool = False
-    seed: int = 1
+    orders: Annotated[int, described(_LOAD, "Orders to enqueue.", ge=1, le=9_999_999)] = 10_000
+    latency: Annotated[str, described(_LOAD, "Of the external API, as `ingest upstream` takes it.")] = "0.1-0.2"
+    order_bytes: Annotated[
+        int,
+        described(
+            _LOAD,
+            "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB. 0 for any length.",
+            ge=0,
+        ),
+    ] = 1_000
+    tls: Annotated[bool, described(_LOAD, "The external API over HTTPS.")] = False
+    rate: Annotated[
+        float,
+        described(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", ge=0),
+    ] = 0.0
+    in_flight: Annotated[int, described(_CONTENDERS, "Orders in flight, over all processes.", ge=1, le=10_000)] = 500
+    processes: Annotated[int, described(_CONTENDERS, "Worker processes of the service.", ge=1, le=64)] = 2
+    client: Annotated[
+        Literal["native", "aiohttp"] | None,
+        described(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False),
+    ] = None
+    batch_rows: Annotated[
+        Annotated[int, Meta(ge=1, le=5_000)] | None,
+        described(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", show_default=False),
+    ] = None
+    bulk: Annotated[
+        int,
+        described(_CONTENDERS, "Orders in one request of the service. 0 for one request each.", ge=0, le=250),
+    ] = 0
+    metrics: Annotated[
+        bool, described(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
+    ] = False
+    traces_to: Annotated[
+        str | None, described(_CONTENDERS, "An OTLP receiver to which the service sends traces.", metavar="URL")
+    ] = None
+    traced: Annotated[float, described(_CONTENDERS, "Share of the orders that are traced.", ge=0, le=1)] = 0.01
+    history: Annotated[bool, described(_CONTENDERS, "Keep the history of orders.", names=("--history",))] = False
+    kill_at: Annotated[
+        float | None,
+        described(_FAULTS, "Kill a worker when this share of the orders is stored.", metavar="SHARE"),
+    ] = None
+    kill: Annotated[
+        Kill,
+        described(_FAULTS, "One worker process, which is restarted, or one of two whole commands, which is not."),
+    ] = "worker"
+    api_limit: Annotated[
+        int, described(_FAULTS, "Concurrent requests above which the API responds with 429. 0 for no limit.", ge=0)
+    ] = 0
+    api_retry_after: Annotated[int, described(_FAULTS, "Seconds to wait that a 429 demands.", ge=0)] = 1
+    seed: Annotated[int, described(_LOAD, "Seed of arrivals and latencies.", ge=0)] = 1
 
     def __post_init__(self) -> None:
         """Check options that depend on each other.

@@ -1,54 +1,21 @@
 """`ingest bench pipeline`: measures the service as a user runs it, against a simulated external API."""
 
-from dataclasses import fields
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
+from ingest.bench.pipeline.plan import GO, GO_JSON, RIVALS, Plan
+from ingest.cli.field_options import with_fields_of
 from ingest.cli.options import option
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 
-_LOAD = "Load"
 _CONTENDERS = "Contenders"
-_FAULTS = "Faults"
 _SERVERS = "Servers"
 
 
-def pipeline(  # noqa: PLR0913  each parameter is one option
+@with_fields_of(Plan)
+def pipeline(
     *,
-    orders: Annotated[int, option(_LOAD, "Orders to enqueue.", min=1, max=9_999_999)] = 10_000,
-    latency: Annotated[str, option(_LOAD, "Of the external API, as `ingest upstream` takes it.")] = "0.1-0.2",
-    order_bytes: Annotated[
-        int,
-        option(
-            _LOAD,
-            "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB. 0 for any length.",
-            min=0,
-        ),
-    ] = 1_000,
-    tls: Annotated[bool, option(_LOAD, "The external API over HTTPS.")] = False,
-    rate: Annotated[
-        float, option(_LOAD, "Orders per second, arriving at random. 0 enqueues all of them before the start.", min=0)
-    ] = 0.0,
-    in_flight: Annotated[int, option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
-    processes: Annotated[int, option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
-    client: Annotated[
-        Literal["native", "aiohttp"] | None,
-        option(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False, metavar="native|aiohttp"),
-    ] = None,
-    batch_rows: Annotated[
-        int | None, option(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
-    ] = None,
-    bulk: Annotated[
-        int, option(_CONTENDERS, "Orders in one request of the service. 0 for one request each.", min=0, max=250)
-    ] = 0,
-    metrics: Annotated[
-        bool, option(_CONTENDERS, "Let the service serve /metrics, its default, with one more process.")
-    ] = False,
-    traces_to: Annotated[
-        str | None, option(_CONTENDERS, "An OTLP receiver to which the service sends traces.", metavar="URL")
-    ] = None,
-    traced: Annotated[float, option(_CONTENDERS, "Share of the orders that are traced.", min=0, max=1)] = 0.01,
-    history: Annotated[bool, option(_CONTENDERS, "Keep the history of orders.", "--history")] = False,
+    plan: Plan,
     vs: Annotated[
         list[str] | None,
         option(
@@ -66,28 +33,12 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
             metavar="OPTION=VALUE,VALUE,...",
         ),
     ] = None,
-    kill_at: Annotated[
-        float | None, option(_FAULTS, "Kill a worker when this share of the orders is stored.", metavar="SHARE")
-    ] = None,
-    kill: Annotated[
-        Literal["worker", "command"],
-        option(
-            _FAULTS,
-            "One worker process, which is restarted, or one of two whole commands, which is not.",
-            metavar="worker|command",
-        ),
-    ] = "worker",
-    api_limit: Annotated[
-        int, option(_FAULTS, "Concurrent requests above which the API responds with 429. 0 for no limit.", min=0)
-    ] = 0,
-    api_retry_after: Annotated[int, option(_FAULTS, "Seconds to wait that a 429 demands.", min=0)] = 1,
     redis_url: Annotated[
         str | None, option(_SERVERS, "A Redis to use instead of the embedded one. The queue is 'ingest-bench'.")
     ] = None,
     postgres_dsn: Annotated[
         str | None, option(_SERVERS, "A PostgreSQL to use instead. Its table 'orders' has to be empty, or missing.")
     ] = None,
-    seed: Annotated[int, option(_LOAD, "Seed of arrivals and latencies.", min=0)] = 1,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -114,22 +65,20 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     `ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and
     marks how many orders in flight are enough.
     """
-    options = locals()
     from ingest.bench.pipeline.compare import compare, run_sweep
     from ingest.bench.pipeline.go_build import check_toolchain
-    from ingest.bench.pipeline.plan import GO, GO_JSON, RIVALS, Plan
     from ingest.bench.pipeline.sweep import Sweep
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
     from ingest.settings.urls import require_known_options, require_scheme
 
-    kills, rivals = kill_at is not None, list(dict.fromkeys(name for text in vs or [] for name in text.split(",")))
+    kills, rivals = plan.kill_at is not None, list(dict.fromkeys(name for text in vs or [] for name in text.split(",")))
     unknown = next((name for name in rivals if name not in RIVALS), None)
     for is_wrong, problem in (
-        (kills and not 0 < (kill_at or 0) < 1, "--kill-at is a share of the orders, above 0 and below 1"),
-        (not kills and kill != "worker", "--kill goes with --kill-at"),
+        (kills and not 0 < (plan.kill_at or 0) < 1, "--kill-at is a share of the orders, above 0 and below 1"),
+        (not kills and plan.kill != "worker", "--kill goes with --kill-at"),
         (kills and vs, "--kill-at and --vs exclude each other: a bare loop that is killed never finishes"),
-        (api_limit and vs, "--api-limit and --vs exclude each other: a bare loop ignores Retry-After"),
+        (plan.api_limit and vs, "--api-limit and --vs exclude each other: a bare loop ignores Retry-After"),
         (unknown, f"--vs {unknown}: choose {' or '.join(RIVALS)}"),
         (sweep and (vs or kills), "--sweep goes neither with --vs nor with --kill-at"),
     ):
@@ -143,7 +92,6 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
             raise ConfigError(f"--redis-url {error}") from None
     if {GO, GO_JSON} & {*rivals}:
         check_toolchain()
-    plan = Plan(**{field.name: options[field.name] for field in fields(Plan)})
     servers = Servers(redis_url, postgres_dsn)
     bench = partial(run_sweep, plan, Sweep.parse(sweep, plan)) if sweep else partial(compare, plan, rivals)
     publish(partial(bench, runs=runs, servers=servers), output, as_json=as_json)
