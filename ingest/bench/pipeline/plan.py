@@ -28,7 +28,7 @@ _FAULTS = "Faults"
 class Plan:
     """One run, the same for every contender.
 
-    The fields are options of `ingest bench pipeline`. `kill_at` kills a process with SIGKILL, and `rate` is that of a Poisson process.
+    The fields are options of `ingest bench pipeline`. `kill_at` kills a process with SIGKILL, and orders arrive at `rate` as a Poisson process.
     None stands for the default of a setting.
     """
 
