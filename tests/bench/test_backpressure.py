@@ -76,3 +76,10 @@ def test_the_same_seed_draws_the_same_latencies_within_the_range() -> None:
 
     assert drawn == latency.draws(1_000, seed=7) != latency.draws(1_000, seed=8)
     assert 0.1 <= min(drawn) < max(drawn) <= 0.11
+
+
+def test_a_directory_that_cannot_be_written_to_is_one_line_before_anything_is_measured(bench: Cli) -> None:
+    done = bench.run("bench", "backpressure", "--calls", "1", "--output", "/dev/null/results")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ingest: cannot write to /dev/null/results: Not a directory\n"

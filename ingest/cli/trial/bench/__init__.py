@@ -1,13 +1,13 @@
 """`ingest bench`: measures the service, and the alternatives to it. This module has the benches with few options."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 
-COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http", "isolation")
+COMMANDS = ("pipeline", "patterns", "backpressure", "select", "adaptive", "http")
 
 _LATENCIES = ("100-200", "100-110")
 
@@ -24,40 +24,6 @@ def bench() -> None:
 
     Every bench needs the extra 'bench', starts its own servers, and removes them at the end.
     """
-
-
-def profile(
-    *,
-    orders: Annotated[int, typer.Option(help="Orders to enqueue.", min=1, max=9_999_999)] = 40_000,
-    latency: Annotated[str, typer.Option(help="Of the external API, as `ingest upstream` takes it.")] = "0-0.002",
-    in_flight: Annotated[int, typer.Option(help="Orders in flight.", min=1, max=10_000)] = 200,
-    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="The external API over HTTPS.")] = False,
-    client: Annotated[
-        Literal["native", "aiohttp"] | None,
-        typer.Option(help="INGEST_UPSTREAM_CLIENT of the worker.", show_default=False),
-    ] = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
-    """Report the CPU time of a delivery by stage.
-
-    It runs one worker process on real servers.
-
-    Samples what the process executes each time it has used a few milliseconds of CPU: 40,000 orders give about a
-    thousand samples.
-
-    Examples:
-    `ingest bench profile` takes about half a minute.
-
-    `ingest bench profile --client aiohttp` uses another HTTP client.
-
-    `ingest bench profile --tls` uses HTTPS.
-    """
-    from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.profile.compare import run
-
-    plan = Plan(orders=orders, latency=latency, in_flight=in_flight, processes=1, tls=tls, client=client)
-    publish(partial(run, plan), output, as_json=as_json)
 
 
 def backpressure(
@@ -95,28 +61,6 @@ def backpressure(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--latency") from error
     publish(partial(run, Plan(latencies, calls, limit, seed)), output, as_json=as_json)
-
-
-def mapping(
-    *,
-    turns: Annotated[int, typer.Option(help="Turns of each way, of 50 orders each.", min=1, max=1_000_000)] = 500,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare a mapping with JMESPath.
-
-    Both find the same values in a document of 20 fields.
-
-    Runs in this process, without any server.
-
-    Examples:
-    `ingest bench mapping` takes about a second.
-
-    `ingest bench mapping --turns 10000` finds the quiet moments of a busy machine.
-    """
-    from ingest.bench.mapping import Plan, run
-
-    publish(partial(run, Plan(turns)), output, as_json=as_json)
 
 
 def http(
@@ -157,46 +101,3 @@ def http(
         raise typer.BadParameter(f"{unknown!r} is none of {', '.join(CASES)}", param_hint="--case")
     chosen = tuple(name for name in CASES if not case or name in case)
     publish(partial(run, Plan(chosen, clients, processes, seconds, streamed)), output, as_json=as_json)
-
-
-def isolation(
-    *,
-    rate: Annotated[float, typer.Option(help="Orders of source B per second.", min=1, max=10_000)] = 100.0,
-    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 20.0,
-    processes: Annotated[int, typer.Option(help="Worker processes.", min=1, max=64)] = 2,
-    concurrency: Annotated[int, typer.Option(help="Orders in flight in each process.", min=2, max=10_000)] = 100,
-    latency: Annotated[str, typer.Option(help="Of the external API of B, as `ingest upstream` takes it.")] = "0.1-0.2",
-    backlog: Annotated[
-        int, typer.Option(help="Queued orders of A in the cases backlog and fast.", min=1, max=9_999_999)
-    ] = 100_000,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A failure of source A: hang, refused, 401, 429, backlog, fast, poison, mapping or cpu. Repeatable. [all]",
-            metavar="FAULT",
-        ),
-    ] = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure whether a failing source delays another.
-
-    It reports the time from enqueue to commit of orders of source B, while source A fails in the same processes.
-
-    B is also measured without A, before and after. Expected duration and progress go to stderr.
-
-    Examples:
-    `ingest bench isolation` takes about 6 minutes.
-
-    `ingest bench isolation --fault hang --fault 401 --seconds 10` measures two failures.
-    """
-    from ingest.bench.isolation.compare import Plan, run
-    from ingest.bench.isolation.faults import FAULTS
-
-    known = [name for name in FAULTS if name != "alone"]
-    if unknown := next((name for name in fault or () if name not in known), None):
-        raise typer.BadParameter(f"{unknown!r} is none of {', '.join(known)}", param_hint="--fault")
-    chosen = [name for name in known if not fault or name in fault]
-    publish(
-        partial(run, Plan(chosen, rate, seconds, processes, concurrency, latency, backlog)), output, as_json=as_json
-    )
