@@ -17,6 +17,7 @@ from ingest.domain.errors import (
     ThrottledFault,
     TransientFault,
 )
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, OrderList
 from ingest.domain.fetch.reading import Reading
 
@@ -86,7 +87,7 @@ def persistently(first_pause: float = FIRST_PAUSE) -> Callable[[Fault, int], flo
             return error.after
         if isinstance(error, REJECTIONS) and failures >= _MOST_REJECTIONS:
             return None
-        return min(_LONGEST_PAUSE, first_pause * 2.0 ** min(max(0, failures - 1), 10))
+        return exponential_pause(first_pause, _LONGEST_PAUSE, failures - 1)
 
     return pause_after
 

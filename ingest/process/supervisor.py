@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.process.child import NEVER, Child, Reload, Report
 from ingest.process.interrupt import stop_signals
 from ingest.process.standard_streams import LOG_WAIT, wait_for_errors
@@ -143,7 +144,7 @@ class Supervisor:
 
     def _postpone(self, child: Child, error: OSError) -> None:
         """Try again later, because the system has no process or no memory available."""
-        pause = _backoff(child.refused_forks)
+        pause = exponential_pause(_FIRST_BACKOFF, _LONGEST_BACKOFF, child.refused_forks)
         child.refused_forks += 1
         child.start_at = time.monotonic() + pause
         _log.error("process_not_started", process=child.name, error=error.strerror, retry_in=pause)
@@ -216,7 +217,7 @@ class Supervisor:
             return
         child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
         # Restart immediately after a first death, so that its messages are processed, and then with growing delays.
-        pause = 0.0 if child.deaths == 1 else _backoff(child.deaths - 2)
+        pause = 0.0 if child.deaths == 1 else exponential_pause(_FIRST_BACKOFF, _LONGEST_BACKOFF, child.deaths - 2)
         child.start_at = time.monotonic() + pause
         child.on_death()
         _log.error("process_died", process=child.name, pid=pid, code=code, restart_in=pause)
@@ -238,8 +239,3 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def _backoff(failures: int) -> float:
-    """Return the seconds until the next try. `failures` counts the failed tries before the last one."""
-    return float(min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(failures, 10)))

@@ -13,6 +13,7 @@ from typing import Self, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.fetch.result import Failed, Fetched
@@ -143,7 +144,7 @@ class UpstreamClient:
             if not (isinstance(result, Failed) and _may_pass(result.fault)):
                 break
             # Full jitter, so that requests that failed together are not retried together.
-            await asyncio.sleep(self._draw(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(number, 10))))
+            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number)))
             if self._is_paused():
                 return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
             result = await self._session.send((request,), url, body, method)

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.orders.plain_order import StorableOrder
 
 FIRST_DELAY = 1.0
@@ -80,6 +81,4 @@ def retry_delay(attempt: int, draw: Callable[[float, float], float]) -> float:
     Jitter", AWS Architecture Blog, 2015).
     `draw` returns a uniform random number between its two arguments.
     """
-    # The exponent is bounded because 2.0 ** 2000 would overflow.
-    ceiling = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(attempt - 1, 30))
-    return draw(0.0, ceiling)
+    return draw(0.0, exponential_pause(FIRST_DELAY, LONGEST_DELAY, attempt - 1))

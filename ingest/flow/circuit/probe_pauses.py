@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ingest.domain.errors import Fault, ThrottledFault
+from ingest.domain.exponential_pause import exponential_pause
 
 _FIRST = 0.5
 _GROWTH = 1.5
@@ -41,6 +42,6 @@ class ProbePauses:
 
     def next(self) -> float:
         """Seconds until the next probe."""
-        longest = min(_LONGEST, _FIRST * _GROWTH ** min(self._count, 30))
+        longest = exponential_pause(_FIRST, _LONGEST, self._count, _GROWTH)
         self._count += 1
         return max(self.left(), self._draw(0.75 * longest, longest))

@@ -15,6 +15,8 @@ import time
 from asyncio import Event
 from collections.abc import Callable
 
+from ingest.domain.exponential_pause import exponential_pause
+
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 # The longest pause that is observed. One request a minute is no burden, and shows when the API accepts more.
@@ -101,7 +103,7 @@ class Pauses:
     def record_throttle(self, retry_after: float | None) -> float:
         """The API has throttled a request. Return how many seconds its order should wait."""
         now = self._clock()
-        floor = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(0, self._rejections - 1), 30))
+        floor = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._rejections - 1)
         self.pause = max(floor, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))
         self._until = max(self._until, now + self.pause * self._draw(1.0, _JITTER))
         self.is_on = True

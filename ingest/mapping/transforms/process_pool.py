@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from ingest.domain.errors import ConfigError, TransformFailed
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.child import ChildProcess, ProcessEnded, TookTooLong
 from ingest.mapping.transforms.functions import Returned
@@ -72,7 +73,7 @@ class _Place:
             try:
                 self.child = await self._start()
             except (ConfigError, ProcessEnded, OSError) as error:
-                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures, 10))
+                pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
                 failures += 1
                 _log.error("transform_process_not_started", error=str(error), retry_in=pause)
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311  spreads processes

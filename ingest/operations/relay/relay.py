@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable, UserError
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.operations.relay.source_queues import SourceQueues
 from ingest.queue.produce.producer_errors import BacklogFull
 from ingest.store.outbox.outbox import Outbox, OutboxBacklog, OutboxOrder, OutboxRow
@@ -184,7 +185,7 @@ class Relay:
             log = _log.error if isinstance(error, UserError) else _log.warning
             log("relay_waits", server=error.server, error=str(error))
         self._failures += 1
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._failures)
         retry_after = error.retry_after if isinstance(error, BacklogFull | QueueUnavailable) else 0.0
         pause = min(retry_after, _LONGEST_PAUSE) + random.uniform(0, longest)  # noqa: S311  spreads the retries of relays
         await _first_of(stop, None, pause)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.produce.drain_rate import spread
 from ingest.queue.produce.enqueue_script import Added, Closed, NoRoom
 from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
@@ -185,7 +186,7 @@ class GroupCommit:
         When the backlog is full, pending calls that may need no room get no response yet, because only Redis can determine it.
         """
         self._failures += 1
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._failures)
         told = [
             *batch,
             *(call for call in self._pending if call.submission.is_plain or not isinstance(error, BacklogFull)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ingest.domain.errors import UserError
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.process.lifecycle import unless
@@ -120,7 +121,7 @@ class SourceWorkers:
                     await self._run(settings, shutdown)
                 except Exception as error:  # noqa: BLE001  a bug in one source must not stop the others
                     failures = 1 if time.monotonic() - started_at > _HEALTHY_AFTER else failures + 1
-                    pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+                    pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures - 1)
                     record_activity()
                     _log_failure(error, pause)
                     await shutdown.pause(pause)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from ingest.domain.errors import Fault, TokenFault
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.access.endpoint import token_in
 from ingest.upstream.access.token_request import NoToken, Token
@@ -175,7 +176,7 @@ class OAuth2Credential:
         self._renews_at = since + token.lifetime - margin
 
     def _fail(self, error: NoToken) -> None:
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
+        pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._failures) * self._draw(0.5, 1.0)
         # As long as the server requests, with jitter, because it may have sent the same time to all processes.
         retry_after = min(error.after or 0.0, _LONGEST_RETRY_AFTER) * self._draw(1.0, _RETRY_LATER)
         self._paused_until = self._clock() + retry_after + pause

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from ingest.domain.errors import Fault, ListFault, TokenFault, TransientFault
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 from ingest.domain.fetch.quota import QuotaLimits
@@ -163,7 +164,7 @@ class HttpOrderList:
             number += 1
             if number >= self._tries or not _may_pass(result.fault):
                 raise result.fault
-            await asyncio.sleep(self._draw(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(number - 1, 10))))
+            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number - 1)))
 
     def _target(self, cursor: str) -> str:
         """Return the URL of a page that the response before has named."""
