@@ -118,15 +118,15 @@ traces: .venv/ready servers  ## a trace in a real OpenTelemetry Collector and Zi
 
 .PHONY: alerts
 alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 20 times as fast, and end it; ARGS="--speed 5"
-	@cd tests && exec ../.venv/bin/python -m alerting $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.alerting $(ARGS)
 
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
-	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
+	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/rehearsals/scale/test_call_costs.py $(ARGS)
 
 .PHONY: operate-scale
 operate-scale: .venv/ready  ## the console, the lists and a bulk replay with 5,000,000 queued orders; 10 minutes; ARGS="--queued 500000"
-	@cd tests && exec ../.venv/bin/python -m scale.operate $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.operate $(ARGS)
 
 .PHONY: on-call
 on-call: .venv/ready servers  ## twelve situations of an operator on call, repaired by commands alone and on the console alone; prints the steps; ARGS="-k slow"
@@ -135,39 +135,39 @@ on-call: .venv/ready servers  ## twelve situations of an operator on call, repai
 
 .PHONY: fleet
 fleet: .venv/ready servers  ## the cost of 1,000 worker processes for Redis; ARGS="--rate 5000 --processes 100 --nodes 6 --partitions 6"
-	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.measure $(ARGS)
 
 .PHONY: nodes
 nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of equal CPU shares, and the CPU of an order; root on Linux
-	@cd tests && exec ../.venv/bin/python -m scale.nodes $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.nodes $(ARGS)
 
 .PHONY: rolling
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
-	@cd tests && exec ../.venv/bin/python -m scale.rolling $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.rolling $(ARGS)
 
 .PHONY: lost-tail
 lost-tail: .venv/ready servers  ## confirmed orders that a failover loses, by durability; root on Linux, 15 minutes; ARGS="--topology cluster"
-	@cd tests && exec ../.venv/bin/python -m scale.lost_tail $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.lost_tail $(ARGS)
 
 .PHONY: partitioned-orders
 partitioned-orders: .venv/ready  ## a large table of orders beside the same in partitions; 40 GB of disk; ARGS="--orders 50000000"
-	@cd tests && exec ../.venv/bin/python -m scale.partitioned_orders $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.partitioned_orders $(ARGS)
 
 .PHONY: rehearse-containers
 rehearse-containers: .venv/ready  ## ten workers with 0.1 CPU and 256 MiB each under load; root on Linux; ARGS="--rate 600"
-	@cd tests && exec ../.venv/bin/python -m scale.small_containers $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.small_containers $(ARGS)
 
 .PHONY: rehearse-hosts
 rehearse-hosts: .venv/ready  ## three hosts with 15 processes each, one of them cut off for a minute; root on Linux; ARGS="--burst 5000"
-	@cd tests && exec ../.venv/bin/python -m scale.three_hosts $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.three_hosts $(ARGS)
 
 .PHONY: rehearse-pause
 rehearse-pause: .venv/ready  ## pause one source of three, with 20 processes on three hosts; root on Linux; ARGS="--rate 60"
-	@cd tests && exec ../.venv/bin/python -m scale.pause_hosts $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.pause_hosts $(ARGS)
 
 .PHONY: rehearse-autoscaling
 rehearse-autoscaling: .venv/ready  ## workers by KEDA's manifest and a real Prometheus, from none to none; root on Linux; ARGS="--speed 4"
-	@cd tests && exec ../.venv/bin/python -m scale.autoscaling $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.autoscaling $(ARGS)
 
 .PHONY: dashboards
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from on_call import walks_orders, walks_servers
-from on_call.stage import Operator, Stage
+from rehearsals.on_call import walks_orders, walks_servers
+from rehearsals.on_call.stage import Operator, Stage
 from support import Cli
 
 from ingest.lab.servers import EmbeddedServers

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from acceptance.commands import WorkerCommand
 from browser.visitor import Visitor
-from on_call.stage import Stage
 from playwright.async_api import Browser
+from rehearsals.on_call.stage import Stage
 
 from ingest.domain.api_key import Scope
 from ingest.operations import api_keys

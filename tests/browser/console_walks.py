@@ -7,9 +7,9 @@ import signal
 from browser.console_operator import ConsoleOperator
 from dead_letter_entries import chunks, dead_fields
 from integration.scene import Scene, ids
-from on_call.stage import Stage
-from on_call.walks_orders import KINDS, MAPPING, POISON
 from redis.asyncio import Redis
+from rehearsals.on_call.stage import Stage
+from rehearsals.on_call.walks_orders import KINDS, MAPPING, POISON
 from support import connected, eventually
 
 SHOP = "shop-de"

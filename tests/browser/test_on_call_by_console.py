@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from browser import console_walks
 from browser.console_operator import ConsoleOperator
-from on_call.stage import Stage
 from playwright.async_api import Browser
+from rehearsals.on_call.stage import Stage
 from support import Cli
 
 from ingest.lab.servers import EmbeddedServers

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from deploy.queries import check
 from deploy.shell import saying, wait_for
 from deploy.stage import STAGE
-from deploy.test_api import announce
+from deploy.test_api_in_containers import announce
 
 if TYPE_CHECKING:
     import pytest

@@ -6,7 +6,7 @@ import pytest
 from acceptance.commands import Workers, closing_workers
 from consumers import Consumer
 from integration.scene import Scene
-from scale.state import hold
+from rehearsals.scale.state import hold
 from support import Cli, eventually
 
 from ingest.domain.deliveries.delivery import Sweep

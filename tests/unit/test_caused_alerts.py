@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from alerting.configuration import alerts, divided, rules
-from alerting.scenarios import ALONE, OF_SOURCES
+from rehearsals.alerting.configuration import alerts, divided, rules
+from rehearsals.alerting.scenarios import ALONE, OF_SOURCES
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operate" / "alerts.md"
 

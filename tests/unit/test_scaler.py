@@ -1,7 +1,7 @@
 """The rehearsal of autoscaling decides as KEDA and the autoscaler do, by the manifest that is deployed."""
 
-from scale.manifest import limits_of_worker, rules
-from scale.scaler import SYNC_PERIOD, Scaler, reversals
+from rehearsals.scale.manifest import limits_of_worker, rules
+from rehearsals.scale.scaler import SYNC_PERIOD, Scaler, reversals
 
 RULES = rules()
 

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 from redis.asyncio import Redis
-from scale.fleet import Fleet
-from scale.limited_servers import cluster, standalone
+from rehearsals.scale.fleet import Fleet
+from rehearsals.scale.limited_servers import cluster, standalone
 from servers.kinds import KINDS, Kind
 from support import becomes
 

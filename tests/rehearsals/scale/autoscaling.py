@@ -17,13 +17,13 @@ from pathlib import Path
 
 import aiohttp
 import uvloop
-from scale.autoscaling_chart import Sample, draw_samples
-from scale.control_groups import ControlGroups, control_groups
-from scale.fleet_of_containers import Fleet
-from scale.manifest import limits_of_worker, rules, settings_of_all
-from scale.prometheus import Prometheus
-from scale.rehearsal import Announcer, Findings, happens, say
-from scale.scaler import SYNC_PERIOD, Scaler, reversals
+from rehearsals.scale.autoscaling_chart import Sample, draw_samples
+from rehearsals.scale.control_groups import ControlGroups, control_groups
+from rehearsals.scale.fleet_of_containers import Fleet
+from rehearsals.scale.manifest import limits_of_worker, rules, settings_of_all
+from rehearsals.scale.prometheus import Prometheus
+from rehearsals.scale.rehearsal import Announcer, Findings, happens, say
+from rehearsals.scale.scaler import SYNC_PERIOD, Scaler, reversals
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit

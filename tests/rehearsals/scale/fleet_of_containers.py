@@ -4,9 +4,9 @@ import asyncio
 import random
 from itertools import count
 
-from scale.control_groups import ControlGroups, Limits
-from scale.prometheus import Prometheus
-from scale.rehearsal import Worker
+from rehearsals.scale.control_groups import ControlGroups, Limits
+from rehearsals.scale.prometheus import Prometheus
+from rehearsals.scale.rehearsal import Worker
 
 from ingest.bench.stage import Stage
 from ingest.lab.servers.server import free_port

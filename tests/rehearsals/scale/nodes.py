@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import uvloop
-from scale.control_groups import MIB, ControlGroups, Limits, control_groups
-from scale.fleet import Fleet
-from scale.limited_servers import LimitedHosts, Made, cluster, standalone
+from rehearsals.scale.control_groups import MIB, ControlGroups, Limits, control_groups
+from rehearsals.scale.fleet import Fleet
+from rehearsals.scale.limited_servers import LimitedHosts, Made, cluster, standalone
 from servers.kinds import KINDS, Kind
 from support import eventually
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from scale.control_groups import MIB, Limits
-from scale.scaler import Rules
+from rehearsals.scale.control_groups import MIB, Limits
+from rehearsals.scale.scaler import Rules
 
-_DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+_DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
 
 
 def rules(most: int = 0) -> Rules:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 import uvloop
-from scale.control_groups import MIB, ControlGroup, Limits, Usage, control_groups
-from scale.rehearsal import Findings, Worker, drained, say, table
+from rehearsals.scale.control_groups import MIB, ControlGroup, Limits, Usage, control_groups
+from rehearsals.scale.rehearsal import Findings, Worker, drained, say, table
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.http_api import wait_until_served

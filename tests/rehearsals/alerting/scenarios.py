@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
-from alerting.divided import a_node_accepts_no_writes
-from alerting.system import APART, Shop, System, good, slow
+from rehearsals.alerting.divided import a_node_accepts_no_writes
+from rehearsals.alerting.system import APART, Shop, System, good, slow
 
 # The name and the severity of an alert, and its source or an empty text.
 Caused = tuple[str, str, str]

@@ -6,9 +6,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from alerting.system import slow
 from cluster_nodes import ask
 from cluster_set import ClusterSet
+from rehearsals.alerting.system import slow
 from servers.kinds import KINDS
 
 from ingest.domain.source_name import queue_of
@@ -17,7 +17,7 @@ from ingest.queue.layout.keys import Keys
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from alerting.system import System
+    from rehearsals.alerting.system import System
 
 SOURCE = "parted"
 _PARTITIONS, _ORDERS = 4, 400

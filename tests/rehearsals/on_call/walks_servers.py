@@ -6,8 +6,8 @@ import signal
 
 from dead_letter_entries import chunks, dead_fields
 from integration.scene import ids
-from on_call.stage import Operator, Stage
 from redis.asyncio import Redis
+from rehearsals.on_call.stage import Operator, Stage
 from support import connected, eventually
 
 

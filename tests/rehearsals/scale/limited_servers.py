@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster_set import ClusterSet
-from scale.control_groups import ControlGroups, Limits
+from rehearsals.scale.control_groups import ControlGroups, Limits
 from servers.kinds import Kind
 
 from ingest.lab.servers import ValkeyServer

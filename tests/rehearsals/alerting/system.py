@@ -22,7 +22,7 @@ from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
 
 if TYPE_CHECKING:
-    from alerting.monitoring import Monitoring
+    from rehearsals.alerting.monitoring import Monitoring
 
     from ingest.bench.stage import Stage
     from ingest.lab.commands import LoggedProcess

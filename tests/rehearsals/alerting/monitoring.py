@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
-from alerting import configuration
+from rehearsals.alerting import configuration
 from support import eventually
 
 from ingest.bench.stage import Stage

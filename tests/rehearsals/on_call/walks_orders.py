@@ -4,8 +4,8 @@ import json
 
 from dead_letter_entries import chunks, dead_fields
 from integration.scene import ids
-from on_call.stage import Operator, Stage
 from redis.asyncio import Redis
+from rehearsals.on_call.stage import Operator, Stage
 
 MAPPING = """
 [order]

@@ -15,9 +15,9 @@ from typing import Any
 
 import uvloop
 from redis.exceptions import ResponseError
-from scale.control_groups import require_root
-from scale.hosts import HERE, Network, network
-from scale.rehearsal import Announcer, Findings, Worker, drained, happens, say
+from rehearsals.scale.control_groups import require_root
+from rehearsals.scale.hosts import HERE, Network, network
+from rehearsals.scale.rehearsal import Announcer, Findings, Worker, drained, happens, say
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-_DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+_DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 _RULES = _DEPLOY / "prometheus" / "rules"
 # The numbers after a letter are parts of names, such as `rate5m`.
 _DURATION = re.compile(r"(?<![A-Za-z_0-9])(\d+)(ms|s|m|h|d)\b")

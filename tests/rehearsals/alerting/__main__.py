@@ -13,10 +13,10 @@ from collections.abc import Collection, Coroutine
 from pathlib import Path
 
 import uvloop
-from alerting.monitoring import Monitoring
-from alerting.scenarios import ALONE, OF_SOURCES, Caused, Scenario, labels_of
-from alerting.system import System
-from scale.rehearsal import Findings, say, table
+from rehearsals.alerting.monitoring import Monitoring
+from rehearsals.alerting.scenarios import ALONE, OF_SOURCES, Caused, Scenario, labels_of
+from rehearsals.alerting.system import System
+from rehearsals.scale.rehearsal import Findings, say, table
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit

@@ -22,10 +22,10 @@ from typing import Any
 import aiohttp
 import uvloop
 from redis.asyncio import Redis
-from scale.bulk_replay import BulkReplay
-from scale.crawl import Crawler
-from scale.operations_data import SOURCES, DataSize, load
-from scale.rehearsal import Findings, say, table
+from rehearsals.scale.bulk_replay import BulkReplay
+from rehearsals.scale.crawl import Crawler
+from rehearsals.scale.operations_data import SOURCES, DataSize, load
+from rehearsals.scale.rehearsal import Findings, say, table
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.http_api import wait_until_served

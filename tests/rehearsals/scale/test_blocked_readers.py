@@ -3,7 +3,7 @@
 import asyncio
 
 from redis.asyncio import Redis
-from scale.fleet import Fleet
+from rehearsals.scale.fleet import Fleet
 from support import eventually
 
 from ingest.queue.layout.keys import Keys

@@ -1,7 +1,7 @@
 """A small run of `make rolling`, which checks the report but not the speed."""
 
 import pytest
-from scale.rolling import Options, run, table
+from rehearsals.scale.rolling import Options, run, table
 
 
 @pytest.mark.long

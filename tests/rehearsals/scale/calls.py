@@ -6,8 +6,8 @@ from contextlib import aclosing, asynccontextmanager
 from consumers import Consumer
 from dead_letter_entries import open_dead_letters
 from redis.asyncio import Redis
-from scale.meter import Costs, Meter
-from scale.state import GROUP, Size, add, fall_silent, fill, hold
+from rehearsals.scale.meter import Costs, Meter
+from rehearsals.scale.state import GROUP, Size, add, fall_silent, fill, hold
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
-from scale.control_groups import require_root
-from scale.hosts import HERE, Network, network
-from scale.rehearsal import Findings, Worker, happens, say
-from scale.three_hosts import reachable
+from rehearsals.scale.control_groups import require_root
+from rehearsals.scale.hosts import HERE, Network, network
+from rehearsals.scale.rehearsal import Findings, Worker, happens, say
+from rehearsals.scale.three_hosts import reachable
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit

@@ -7,9 +7,9 @@ import os
 
 import pytest
 from redis.asyncio import Redis
-from scale.calls import Calls
-from scale.meter import LONG, pace
-from scale.state import Size
+from rehearsals.scale.calls import Calls
+from rehearsals.scale.meter import LONG, pace
+from rehearsals.scale.state import Size
 
 pytestmark = pytest.mark.long
 
