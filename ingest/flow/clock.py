@@ -1,7 +1,7 @@
 """One clock for all workers: the queue's clock, continued between heartbeats by the monotonic clock of the machine.
 
 The queue's clock is the clock of its Redis server. Each heartbeat reports this clock in return, so that the queue's clock continues
-steadily when the server's clock is set, or another server takes over.
+steadily when the server's clock is set, or a replica is promoted.
 
 With a wrong wall clock, a worker would otherwise stamp documents as newer or older than they are.
 """

@@ -2,7 +2,7 @@
 -- needs: now
 -- Reports that this consumer is alive. A first heartbeat, and one after a break, begin a new series, see _standing.lua. If no consumer
 -- leads the group's maintenance, this consumer leads for as long as its heartbeats continue.
--- The processes keep the queue's clock steady while the clock of this server is set, or another server with another time takes over: the
+-- The processes keep the queue's clock steady while the clock of this server is set, or another server with another time becomes the primary: the
 -- queue's clock continues at the time of the process. A process that was paused would hold it back, until another one puts it forward.
 -- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
 -- assumes, or '' before its first reply
