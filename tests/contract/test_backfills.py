@@ -24,11 +24,11 @@ async def pool(dsn: str) -> AsyncIterator[Pool]:
 async def test_of_many_requests_at_once_one_adds_a_backfill_and_another_source_has_its_own(pool: Pool) -> None:
     backfills = Backfills(pool, "shop-de")
 
-    added = await asyncio.gather(*(backfills.add(REQUEST, "me") for _ in range(8)))
-    other = await Backfills(pool, "shop-fr").add(REQUEST, "me")
+    added = await asyncio.gather(*(backfills.add(REQUEST, "cli:me") for _ in range(8)))
+    other = await Backfills(pool, "shop-fr").add(REQUEST, "cli:me")
 
     [one] = [each for each in added if each is not None]
-    assert (one.source, one.state, one.request, one.requested_by) == ("shop-de", JobState.WAITING, REQUEST, "me")
+    assert (one.source, one.state, one.request, one.requested_by) == ("shop-de", JobState.WAITING, REQUEST, "cli:me")
     assert await backfills.unfinished() == one
     assert other is not None
     assert [each.id for each in await newest_backfills(pool, ["shop-de", "shop-fr"], 5)] == [other.id, one.id]
@@ -37,10 +37,10 @@ async def test_of_many_requests_at_once_one_adds_a_backfill_and_another_source_h
 
 async def test_a_dry_run_stays_one_when_it_is_resumed_and_excludes_a_backfill_of_its_source(pool: Pool) -> None:
     backfills = Backfills(pool)
-    added = await backfills.add(msgspec.structs.replace(REQUEST, dry_run=True), "me")
+    added = await backfills.add(msgspec.structs.replace(REQUEST, dry_run=True), "cli:me")
     assert added is not None
 
-    second = await backfills.add(REQUEST, "me")
+    second = await backfills.add(REQUEST, "cli:me")
     await backfills.cancel(added.id)
     resumed = await backfills.reopen(added.id)
 
@@ -52,7 +52,7 @@ async def test_a_dry_run_stays_one_when_it_is_resumed_and_excludes_a_backfill_of
 async def test_a_process_that_adds_or_reopens_a_backfill_holds_it_from_the_beginning(pool: Pool) -> None:
     backfills = Backfills(pool)
 
-    added = await backfills.add(REQUEST, "me", "w-1")
+    added = await backfills.add(REQUEST, "cli:me", "w-1")
     taken = await backfills.take_waiting("w-2")
     assert added is not None
     await backfills.cancel(added.id)
@@ -69,7 +69,7 @@ async def test_a_process_that_adds_or_reopens_a_backfill_holds_it_from_the_begin
 
 async def test_one_process_takes_a_waiting_backfill(pool: Pool) -> None:
     backfills = Backfills(pool)
-    await backfills.add(REQUEST, "me")
+    await backfills.add(REQUEST, "cli:me")
 
     taken = await asyncio.gather(*(backfills.take_waiting(f"w-{number}") for number in range(8)))
 
@@ -82,7 +82,7 @@ async def test_a_process_whose_lease_has_expired_can_write_nothing_after_another
     pool: Pool, dsn: str
 ) -> None:
     backfills = Backfills(pool)
-    await backfills.add(REQUEST, "me")
+    await backfills.add(REQUEST, "cli:me")
     before = await backfills.take_waiting("before")
     assert before is not None
     await backfills.record(before, BackfillProgress("page-2", 10, 3, 1))
@@ -108,7 +108,7 @@ async def test_a_process_whose_lease_has_expired_can_write_nothing_after_another
 
 async def test_a_cancelled_backfill_is_left_by_its_process_and_can_be_opened_again(pool: Pool) -> None:
     backfills = Backfills(pool)
-    added = await backfills.add(REQUEST, "me")
+    added = await backfills.add(REQUEST, "cli:me")
     held = await backfills.take_waiting("w")
     assert added is not None
     assert held is not None
@@ -121,7 +121,7 @@ async def test_a_cancelled_backfill_is_left_by_its_process_and_can_be_opened_aga
     with pytest.raises(LeaseLost):
         await backfills.renew(held)
     assert await backfills.cancel(added.id) is None
-    second = await backfills.add(REQUEST, "me")
+    second = await backfills.add(REQUEST, "cli:me")
     assert second is not None
     assert await backfills.reopen(added.id) is None, "another one is unfinished"
     await backfills.cancel(second.id)
@@ -132,7 +132,7 @@ async def test_a_cancelled_backfill_is_left_by_its_process_and_can_be_opened_aga
 
 async def test_a_backfill_that_is_done_keeps_its_counts(pool: Pool) -> None:
     backfills = Backfills(pool)
-    await backfills.add(REQUEST, "me")
+    await backfills.add(REQUEST, "cli:me")
     held = await backfills.take_waiting("w")
     assert held is not None
 

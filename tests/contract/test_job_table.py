@@ -24,8 +24,8 @@ async def pool(dsn: str) -> AsyncIterator[Pool]:
 
 async def test_a_job_is_taken_recorded_and_ended_by_the_holder_of_its_lease_only(pool: Pool) -> None:
     jobs = Jobs(pool, "shop-de")
-    added = await jobs.add(REQUEST, "me")
-    assert (added.state, added.request, added.requested_by) == (JobState.WAITING, REQUEST, "me")
+    added = await jobs.add(REQUEST, "cli:me")
+    assert (added.state, added.request, added.requested_by) == (JobState.WAITING, REQUEST, "cli:me")
 
     held = await jobs.take(added.id, "one")
 
@@ -49,7 +49,7 @@ async def test_a_job_is_taken_recorded_and_ended_by_the_holder_of_its_lease_only
 
 async def test_a_cancelled_job_is_not_recorded_any_more_and_continues_when_it_is_reopened(pool: Pool) -> None:
     jobs = Jobs(pool)
-    held = await jobs.take((await jobs.add(REQUEST, "me")).id, "one")
+    held = await jobs.take((await jobs.add(REQUEST, "cli:me")).id, "one")
     assert held is not None
     await jobs.record(held, PROGRESS)
 
@@ -69,11 +69,11 @@ async def test_a_source_has_many_jobs_and_one_backfill_and_all_are_in_one_list(
     pool: Pool,
 ) -> None:
     jobs, other = Jobs(pool, "shop-de"), Jobs(pool, "shop-fr")
-    first, second = await jobs.add(REQUEST, "me"), await jobs.add(REQUEST, "me")
-    third = await other.add(JobRequest(JobKind.DROP, {"everything": True}), "me")
-    backfill = await Backfills(pool, "shop-de").add(_PERIOD, "me")
+    first, second = await jobs.add(REQUEST, "cli:me"), await jobs.add(REQUEST, "cli:me")
+    third = await other.add(JobRequest(JobKind.DROP, {"everything": True}), "cli:me")
+    backfill = await Backfills(pool, "shop-de").add(_PERIOD, "cli:me")
     assert backfill is not None
-    assert await Backfills(pool, "shop-de").add(_PERIOD, "me") is None
+    assert await Backfills(pool, "shop-de").add(_PERIOD, "cli:me") is None
 
     listed = await newest_jobs(pool, ["shop-de", "shop-fr"], 10)
 

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from shipped import as_api
+from shipped import as_account, as_api
 from support import connected, logged_in, with_database
 
 from ingest.domain.operating.audited_operation import AuditFilter, OperationState
@@ -56,11 +56,63 @@ async def test_no_role_can_connect_to_another_database(role_dsn: str, database: 
         await asyncpg.connect(with_database(role_dsn, database))
 
 
+OF_KEYS = ["shop", "proxy:anna", "anonymous", "CLI:root", ""]
+RECORD = f"INSERT INTO audit_log ({CHANGE}, source) VALUES (gen_random_uuid(), 'begun', $1, $2, $3::text::jsonb, 'de')"
+REQUEST_JOB = (
+    "INSERT INTO jobs (kind, source, selection, requested_by) VALUES ('orders.remap', 'de', '{\"ids\": [\"a\"]}', $1)"
+    " RETURNING id"
+)
+
+
+@pytest.mark.parametrize("actor", OF_KEYS)
+async def test_the_role_of_workers_cannot_act_under_the_name_of_an_api_key(dsn: str, actor: str) -> None:
+    async with logged_in(dsn) as worker:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit_log"):
+            await worker.execute(RECORD, actor, "pause", "{}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit_log"):
+            await worker.fetchval(REQUEST_JOB, actor)
+
+
+async def test_the_role_of_workers_acts_under_the_names_of_its_users_and_of_jobs_that_it_runs(dsn: str) -> None:
+    async with logged_in(as_api(dsn)) as api, logged_in(dsn) as worker:
+        job = await api.fetchval(REQUEST_JOB, "shop")
+        of_a_user = await worker.fetchval(REQUEST_JOB, "cli:root")
+        await worker.execute(RECORD, "cli:root", "pause", "{}")
+        await worker.execute(RECORD, "shop", "orders.remap", f'{{"job": {job}, "ids": ["a"]}}')
+
+        for actor, action, selection in [
+            ("other", "orders.remap", f'{{"job": {job}, "ids": ["a"]}}'),
+            ("shop", "orders.erase", f'{{"job": {job}, "ids": ["a"]}}'),
+            ("shop", "orders.remap", f'{{"job": {job}, "ids": ["b"]}}'),
+            ("shop", "orders.remap", f'{{"job": "{job}", "ids": ["a"]}}'),
+            ("shop", "orders.remap", f'{{"job": {of_a_user}, "ids": ["a"]}}'),
+        ]:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit_log"):
+                await worker.execute(RECORD, actor, action, selection)
+
+
+@pytest.mark.parametrize("account", ["ingest_api", "ingest_owner"])
+@pytest.mark.parametrize("actor", [*OF_KEYS, "cli:root"])
+async def test_the_http_api_and_a_single_account_act_under_every_name(dsn: str, account: str, actor: str) -> None:
+    async with logged_in(as_account(dsn, account)) as sql:
+        await sql.execute(RECORD, actor, "pause", "{}")
+        assert await sql.fetchval(REQUEST_JOB, actor) > 0
+
+
+async def test_a_temporary_table_gives_no_right_to_a_name(dsn: str) -> None:
+    async with connected(dsn) as admin:
+        await admin.execute("GRANT TEMP ON DATABASE " + dsn.rpartition("/")[2] + " TO ingest")
+    async with logged_in(dsn) as worker:
+        await worker.execute("CREATE TEMP TABLE audit_log (); CREATE TEMP TABLE jobs (LIKE public.jobs)")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit_log"):
+            await worker.execute(RECORD.replace("audit_log", "public.audit_log"), "shop", "pause", "{}")
+
+
 async def test_the_audit_log_contains_the_role_that_has_recorded_a_change(dsn: str) -> None:
     operation = uuid4()
     async with Pool.open(dsn, size=1) as of_workers, Pool.open(as_api(dsn), size=1) as of_the_api:
-        await AuditLog(of_the_api).add(operation, Phase.BEGUN, "shop", "pause", {}, None)
-        await AuditLog(of_workers).add(operation, Phase.DONE, "shop", "pause", {}, 7)
+        await AuditLog(of_the_api).add(operation, Phase.BEGUN, "cli:root", "pause", {}, None)
+        await AuditLog(of_workers).add(operation, Phase.DONE, "cli:root", "pause", {}, 7)
         found = await audited_operations(of_the_api, AuditFilter(), 10)
 
     async with connected(dsn) as sql:

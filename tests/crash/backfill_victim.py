@@ -84,7 +84,7 @@ async def main() -> None:
     ):
         jobs = Jobs(pool, servers.source)
         now = datetime.now(UTC)
-        await jobs.add(BackfillRequest(now - timedelta(days=60), now), "victim")
+        await jobs.add(BackfillRequest(now - timedelta(days=60), now), "cli:victim")
         held = await jobs.take_waiting("victim")
         assert held is not None
         lane = Lane(Monitor(client, servers.stream, servers.group), producer, "backfill")

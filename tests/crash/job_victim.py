@@ -70,7 +70,7 @@ async def main() -> None:
         else:
             wanted = await dead_letter_request(dead_letters, KIND, everything, rate=_RATE)
         parts = JobParts(client, servers, MortalJobs(pool), AuditLog(pool), MortalOutput(pool))
-        held = await operations.start(parts.jobs, parts.audit_log, wanted, "victim", "victim")
+        held = await operations.start(parts.jobs, parts.audit_log, wanted, "cli:victim", "victim")
         await JobRun(held, parts, on_progress=lambda _: meets("after_step")).run()
 
 

@@ -37,7 +37,7 @@ class LimitedKey:
 
 
 async def record(scene: Scene, *sources: str) -> None:
-    async with Pool.open(scene.dsn, size=1) as pool:
+    async with Pool.open(as_api(scene.dsn), size=1) as pool:
         for source in sources:
             operation = uuid4()
             for phase in (Phase.BEGUN, Phase.DONE):

@@ -254,7 +254,7 @@ async def test_an_erased_order_disappears_from_the_results_of_previews(scene: Sc
     assert (await api.get(f"/v1/jobs/{other['id']}"))[1]["result"]["changed"] == 1
     async with Pool.open(scene.dsn) as pool:
         jobs = Jobs(pool)
-        added = await jobs.add(preview_request(OrderFilter(ids=tuple(stored))), "me")
+        added = await jobs.add(preview_request(OrderFilter(ids=tuple(stored))), "cli:me")
         held = await jobs.take(added.id, "one")
         assert held is not None
         # As if the order was erased while the preview ran.

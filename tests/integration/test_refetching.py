@@ -100,7 +100,7 @@ async def test_a_job_whose_process_ends_continues_after_its_last_page(scene: Sce
     async with opened(backends) as parts:
         selection = OrderFilter(prefix="order-")
         request = order_request(JobKind.ENQUEUE, selection, rate=500.0)
-        held = await operations.start(parts.jobs, parts.audit_log, request, "me", "one")
+        held = await operations.start(parts.jobs, parts.audit_log, request, "cli:me", "one")
         running = JobRun(held, parts, on_progress=note)
         task = asyncio.create_task(running.run())
         await first_page.wait()
