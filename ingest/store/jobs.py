@@ -1,7 +1,7 @@
 """The jobs of one source in the table `jobs`, except that backfills are added and run by `ingest.store.backfills`.
 
 A process holds a lease on the job that it runs, and renews it by recording progress. If the process dies, the lease expires, and another
-process may take the job. A process that has lost its lease can no longer record progress, because each lease has a new number.
+process may take the job. A process that stops releases its lease instead, so an expired lease counts against the job. A process that has lost its lease can no longer record progress, because each lease has a new number.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ JOB_LEASE_SECONDS = 10.0
 _UNTIL = f"clock_timestamp() + make_interval(secs => {JOB_LEASE_SECONDS})"
 _PARTS = {
     # Backfills are shown with the same columns, so that one list contains all jobs.
-    "columns": """id, kind, source, requested_by, requested_at, lease, holder, started_at, ended_at, error, rate, total, per_second,
+    "columns": """id, kind, source, requested_by, requested_at, lease, expired_leases, holder, started_at, ended_at, error, rate, total, per_second,
         position::text AS position, gone,
         CASE kind WHEN 'backfill' THEN jsonb_build_object('since', since, 'until', until, 'dry_run', dry_run)
             ELSE selection END::text AS selection,
@@ -49,12 +49,12 @@ SELECT $2, $1, $3::text::jsonb, $4, $5, $6, CASE WHEN $7::text IS NULL THEN 0 EL
 RETURNING {columns}
 """)
 _REOPEN = _statement("""
-UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, lease = lease + 1, holder = coalesce($3, holder),
+UPDATE jobs SET state = 'active', ended_at = NULL, error = NULL, lease = lease + 1, expired_leases = 0, holder = coalesce($3, holder),
     leased_until = CASE WHEN $3::text IS NOT NULL THEN {until} END
 WHERE {of_one} AND state IN ('failed', 'cancelled') AND kind <> 'backfill' RETURNING {columns}
 """)
 _TAKE = _statement("""
-UPDATE jobs SET lease = lease + 1, holder = $3, {leased}, started_at = coalesce(started_at, clock_timestamp())
+UPDATE jobs SET lease = lease + 1, expired_leases = expired_leases + (leased_until IS NOT NULL)::integer, holder = $3, {leased}, started_at = coalesce(started_at, clock_timestamp())
 WHERE {of_one} AND state = 'active' AND kind <> 'backfill' AND {is_free} RETURNING {columns}
 """)
 _WAITING = _statement("""
@@ -214,6 +214,7 @@ def _job(record: asyncpg.Record) -> Job:
             record["per_second"],
         ),
         lease=record["lease"],
+        expired_leases=record["expired_leases"],
         holder=record["holder"],
         started_at=record["started_at"],
         ended_at=record["ended_at"],

@@ -33,7 +33,7 @@ _ADD_JOB = Privilege(
     "jobs",
     ("kind", "source", "selection", "total", "rate", "since", "until", "dry_run", "requested_by", "lease", "holder", "leased_until", "started_at"),
 )  # fmt: skip
-_JOB_STATE = ("state", "started_at", "ended_at", "error", "lease", "holder", "leased_until")
+_JOB_STATE = ("state", "started_at", "ended_at", "error", "lease", "expired_leases", "holder", "leased_until")
 _JOB_PROGRESS = ("done", "gone", "examined", "position", "per_second", "result")
 _BACKFILL_PROGRESS = ("next_page", "listed", "missing", "outdated")
 # Privileges of a runtime role, which cannot change the schema because it is not an owner.

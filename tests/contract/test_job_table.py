@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
+from support import connected
 
 from ingest.domain.operating.backfill import BackfillRequest
 from ingest.domain.operating.jobs import JobKind, JobProgress, JobRequest, JobState
@@ -45,6 +46,30 @@ async def test_a_job_is_taken_recorded_and_ended_by_the_holder_of_its_lease_only
     assert ended is not None
     assert (ended.state, ended.error, ended.progress) == (JobState.FAILED, "a problem", PROGRESS)
     assert ended.ended_at is not None
+
+
+async def test_a_lease_that_expires_counts_against_a_job_and_one_that_is_released_does_not(
+    pool: Pool, dsn: str
+) -> None:
+    jobs = Jobs(pool)
+    added = await jobs.add(REQUEST, "cli:me")
+    counts = []
+    async with connected(dsn) as sql:
+        for _ in range(2):
+            held = await jobs.take(added.id, "one")
+            assert held is not None
+            counts.append(held.expired_leases)
+            await sql.execute("UPDATE jobs SET leased_until = clock_timestamp()")
+    last = await jobs.take(added.id, "two")
+    assert last is not None
+    await jobs.release(last)
+    after = await jobs.take(added.id, "three")
+    assert after is not None
+    await jobs.end(after, JobState.FAILED, PROGRESS)
+    reopened = await jobs.reopen(added.id)
+    assert reopened is not None
+
+    assert [*counts, last.expired_leases, after.expired_leases, reopened.expired_leases] == [0, 1, 2, 2, 0]
 
 
 async def test_a_cancelled_job_is_not_recorded_any_more_and_continues_when_it_is_reopened(pool: Pool) -> None:

@@ -264,12 +264,27 @@ async def test_an_erased_order_disappears_from_the_results_of_previews(scene: Sc
         assert (ended.kind, ended.state, await jobs.result(held.id)) == (JobKind.PREVIEW, JobState.DONE, None)
 
 
-async def test_a_preview_that_may_have_killed_several_workers_fails(scene: Scene, api: Api) -> None:
+@pytest.mark.parametrize(
+    "body", [CHANGED, {"kind": "orders.remap", "orders": {"status": "placed"}}], ids=lambda body: body["kind"]
+)
+async def test_a_job_that_may_have_killed_several_workers_fails_and_can_be_resumed(
+    scene: Scene, api: Api, body: dict[str, object]
+) -> None:
     await store(scene, 1)
-    _, added = await api.post("/v1/jobs", json=CHANGED)
-    await scene.sql("UPDATE jobs SET lease = 5")
+    _, added = await api.post("/v1/jobs", json=body)
+    async with Pool.open(scene.dsn, size=1) as pool:
+        for _ in range(4):
+            await Jobs(pool).take(added["id"], "a process that dies")
+            await scene.sql("UPDATE jobs SET leased_until = now()")
+        released = await Jobs(pool).take(added["id"], "a process that stops")
+        assert released is not None
+        await Jobs(pool).release(released)
+        await Jobs(pool).take(added["id"], "the last process that dies")
+        await scene.sql("UPDATE jobs SET leased_until = now()")
 
     async with scene.worker():
         failed = await state_of(api, added["id"], "failed")
+        await api.post(f"/v1/jobs/{added['id']}/resume")
+        await state_of(api, added["id"], "done")
 
-    assert failed["error"] == "5 worker processes have begun it, and none has ended it"
+    assert failed["error"] == "5 processes have died or stalled while they ran it"

@@ -14,6 +14,8 @@ __all__ = ["OUTPUT_KEPT", "Job", "JobKind", "JobProgress", "JobRequest", "JobSta
 
 OUTPUT_KEPT = timedelta(days=7)
 """How long the file of a job is kept after its end."""
+# Processes that may die or stall while they run a job. It may have killed them.
+_MOST_EXPIRED_LEASES = 5
 
 
 class JobKind(StrEnum):
@@ -80,6 +82,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         requested_by: the name of an API key, or `cli:` and the Unix user.
         lease: number of the lease, which a process needs to record progress.
+        expired_leases: processes that have died or stalled while they ran it, since it was requested or resumed.
         holder: the process that runs it, or has run it last.
         started_at: when a process has taken it for the first time.
         error: the last problem.
@@ -93,6 +96,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
     progress: JobProgress
     lease: int = 0
+    expired_leases: int = 0
     holder: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -107,6 +111,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def is_unfinished(self) -> bool:
         """Whether it runs, or waits for a process."""
         return self.state in {JobState.WAITING, JobState.RUNNING}
+
+    @property
+    def danger(self) -> str:
+        """The reason why no further process may run it. Empty if one may."""
+        if self.expired_leases < _MOST_EXPIRED_LEASES:
+            return ""
+        return f"{self.expired_leases} processes have died or stalled while they ran it"
 
     @property
     def output_until(self) -> datetime | None:

@@ -89,13 +89,16 @@ class JobRun:
     async def run(self) -> JobState:
         """Run the job to its end. When cancelled, the lease is still held, and the caller decides about the job.
 
-        Returns the final state, which is recorded. It is `FAILED` if a server denies access, or this process cannot run the job.
+        Returns the final state, which is recorded. It is `FAILED` if a server denies access, this process cannot run the job, or
+        too many processes have died while they ran it.
 
         Raises:
             LeaseLost: the job was cancelled, or another process has taken it.
             StoreUnavailable: the audit log is unavailable, and nothing was changed.
         """
         selection = {"job": self._held.id, **self._held.request.selection}
+        if self._held.danger:
+            return await self._end(JobState.FAILED, self._held.danger)
         if self._held.kind not in RUNNABLE:
             return await self._end(JobState.FAILED, f"this process cannot run jobs of the kind {self._held.kind}")
         changes = self._changes()

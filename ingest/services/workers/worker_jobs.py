@@ -36,8 +36,6 @@ _LOOK_SELDOM = 60.0
 _RENEW_EVERY = 1.0
 # Seconds to release the lease when the process stops.
 _LAST_WAIT = 2.0
-# Processes that may begin a preview. If none of them ends it, it may have killed them.
-_MOST_LEASES = 5
 
 
 class WorkerJobs:
@@ -113,8 +111,8 @@ class WorkerJobs:
         try:
             if held.kind is JobKind.REMAP:
                 return await self._remap(run)
-            if held.lease > _MOST_LEASES:
-                return await self._fail(run, f"{_MOST_LEASES} worker processes have begun it, and none has ended it")
+            if held.danger:
+                return await self._fail(run, held.danger)
             found = await while_renewed(self._preview(run), self._renew(run))
             await self._jobs.end_with_result(held, run.progress, found.as_object(), found.shown_orders())
         except (LeaseLost, StoreLocked):
