@@ -99,7 +99,7 @@ class Site:
         self, listed: Listed, problems: list[str] | None = None, *, request: BackfillRequest = REQUEST
     ) -> JobState:
         """Start or continue the backfill, while workers finish whatever is queued."""
-        await self.backfills.add(request, "me")
+        await self.backfills.add(request, "cli:me")
         held = await self.backfills.take_waiting("here")
         assert held is not None
         parts = BackfillParts(listed, self._pool, self._lane, self.backfills)
@@ -160,7 +160,7 @@ async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_
 
 
 async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_read_again(site: Site) -> None:
-    await site.backfills.add(REQUEST, "me")
+    await site.backfills.add(REQUEST, "cli:me")
     held = await site.backfills.take_waiting("before")
     assert held is not None
     await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
@@ -183,7 +183,7 @@ async def test_a_dry_run_counts_without_enqueueing(site: Site) -> None:
 
 
 async def test_a_dry_run_counts_each_order_once_after_its_cursor_is_not_accepted_any_more(site: Site) -> None:
-    await site.backfills.add(DRY_RUN, "me")
+    await site.backfills.add(DRY_RUN, "cli:me")
     held = await site.backfills.take_waiting("before")
     assert held is not None
     await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
@@ -277,7 +277,7 @@ async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene:
     listed.before_page = break_once
     async with Pool.open(dsn) as pool:
         backfills = Backfills(pool)
-        first = await backfills.add(REQUEST, "me")
+        first = await backfills.add(REQUEST, "cli:me")
         servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
         running = asyncio.create_task(BackfillRuns(servers, pool, listed, "here").run())
 
@@ -285,7 +285,7 @@ async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene:
             return await backfills.unfinished() is None
 
         await eventually(ended)
-        second = await backfills.add(REQUEST, "me")
+        second = await backfills.add(REQUEST, "cli:me")
         await eventually(ended)
         running.cancel()
         await asyncio.wait([running])
@@ -299,7 +299,7 @@ async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene:
 async def test_a_process_that_stops_lets_another_one_continue_at_once(scene: Scene, dsn: str) -> None:
     async with Pool.open(dsn) as pool:
         backfills = Backfills(pool)
-        await backfills.add(REQUEST, "me")
+        await backfills.add(REQUEST, "cli:me")
         servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
         running = asyncio.create_task(BackfillRuns(servers, pool, Listed(50), "here").run())
 
