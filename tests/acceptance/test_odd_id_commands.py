@@ -105,3 +105,15 @@ def test_a_line_of_a_json_file_is_not_taken_for_an_id(cli: Cli) -> None:
     assert (done.returncode, done.stdout.split(" in ")[0]) == (1, "1 accepted, 3 invalid")
     assert "stdin, line 1: looks like JSON: use --format jsonl" in done.stderr
     assert "stdin, line 3: begins with a quote" in done.stderr
+
+
+def test_a_missing_number_is_not_taken_for_an_id(cli: Cli) -> None:
+    literals = ["null", "true", "false", "NaN", "Infinity", "-Infinity", "1e3", "-1.5"]
+    listed = cli.run("reconcile", "--missing", "-", "--", *literals, "1003")
+    done = cli.run(
+        "enqueue", "-", stdin="\n".join([*literals, *(f'"{each}"' for each in literals), "NaN-1", "1003", ""])
+    )
+
+    assert (done.returncode, done.stdout.split(" in ")[0]) == (1, "10 accepted, 8 invalid")
+    assert "stdin, line 4: looks like JSON" in done.stderr
+    assert sorted(listed.stdout.splitlines()) == sorted([*(f'"{each}"' for each in literals), "1003"])

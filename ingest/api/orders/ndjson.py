@@ -15,6 +15,7 @@ from ingest.api.http.requests import STATE, BodyLimits, too_slow
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.clean_json import clean_json
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order_id import LITERAL, looks_like_json
 
 CONTENT_TYPE = "application/x-ndjson"
 MOST_LINES = 100_000
@@ -27,12 +28,8 @@ _PIECE = 16 * 1024
 _COST = 8
 # Some editors write it at the start of a file.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# A usual ID as a JSON string or as plain text, the content of nearly every line. Digits are an ID, and other literals of JSON and of
-# JavaScript are not. Many programs write those for a missing number.
-_LITERAL = rb"(?:null|true|false|NaN|-?Infinity|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
-_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
-# What begins like this is JSON.
-_JSON = re.compile(rb'["{\[]|' + _LITERAL)
+# A usual ID as a JSON string or as plain text, the content of nearly every line.
+_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + LITERAL.encode() + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
 
 Batch = Sequence[str | Announcement]
 
@@ -168,10 +165,10 @@ def _parsed(line: bytes) -> str | Announcement | None:
         return None
     if len(line) > _LINE_SIZE:
         raise InvalidAnnouncement(f"a line has at most {_LINE_SIZE:,} bytes")
-    text = line.strip(b" \t\r")
-    if not _JSON.match(text):
-        return parse_order_id(text.decode())
-    given = _decode(clean_json(text))
+    text = line.strip(b" \t\r").decode()
+    if not looks_like_json(text):
+        return parse_order_id(text)
+    given = _decode(clean_json(text.encode()))
     if isinstance(given, str):
         return parse_order_id(given)
     origin = given.origin or given.source

@@ -26,6 +26,9 @@ _LONGEST, _MOST_BYTES = 128, 255
 # In a URL, `.` and `..` lead to another path, even if they are percent-encoded: many servers decode a path before they resolve it, and some take
 # `\` for `/`. A `%` in an ID is encoded as well, so that `%2e` stays as it is.
 _dot_segment = re.compile(r"(?:^|[/\\])\.+(?:[/\\]|$)").search
+# The literals of JSON and of JavaScript, except an integer of digits, which is an ID. Many programs write these for a missing number.
+LITERAL = r"(?:null|true|false|NaN|-?Infinity|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
+_is_json = re.compile(r'["{\[]|(?![0-9]+\Z)' + LITERAL).match
 _is_unreserved = re.compile("[A-Za-z0-9._~-]*").fullmatch
 
 
@@ -43,6 +46,11 @@ def is_order_id(text: str) -> bool:
         and len(text.encode()) <= _MOST_BYTES
         and not _dot_segment(text)
     )
+
+
+def looks_like_json(line: str) -> bool:
+    """Return whether a line of a list is JSON instead of an ID as plain text. Such an ID has to be a JSON string."""
+    return _is_json(line) is not None
 
 
 def quoted_ids(order_ids: str) -> str:

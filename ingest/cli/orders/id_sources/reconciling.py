@@ -15,6 +15,7 @@ from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.output import new_file, standard_output
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
+from ingest.domain.orders.order_id import looks_like_json
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 from ingest.process.interrupt import interrupting_reads
 
@@ -91,4 +92,4 @@ def missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[s
 
 def _line_of(order_id: str) -> str:
     """An order ID as `--file` reads it."""
-    return json.dumps(order_id, ensure_ascii=False) if order_id.startswith(('"', "{", "[")) else order_id
+    return json.dumps(order_id, ensure_ascii=False) if looks_like_json(order_id) else order_id

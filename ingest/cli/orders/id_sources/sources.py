@@ -13,6 +13,7 @@ import msgspec
 from ingest.cli.orders.id_sources.csv_column import read_column
 from ingest.cli.orders.id_sources.found import LONGEST_LINE, Found, UnreadableSource
 from ingest.domain.errors import ConfigError
+from ingest.domain.orders.order_id import looks_like_json
 
 Format = Literal["lines", "csv", "jsonl"]
 _FORMATS: dict[str, Format] = {"lines": "lines", "csv": "csv", "jsonl": "jsonl"}
@@ -133,8 +134,8 @@ def _unquoted(found: Found) -> Found:
             return replace(found, text=msgspec.json.decode(text, type=str))
         except (msgspec.DecodeError, UnicodeError) as error:
             return replace(found, text=None, problem=f"begins with a quote, and is not a JSON string: {error}")
-    if text.startswith(("{", "[")):
-        problem = "looks like JSON: use --format jsonl, or write an ID that begins like this as a JSON string"
+    if looks_like_json(text):
+        problem = "looks like JSON: use --format jsonl for objects, or write the ID as a JSON string"
         return replace(found, text=None, problem=problem)
     return found if found.text is None else replace(found, text=text)
 
