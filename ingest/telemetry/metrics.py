@@ -25,7 +25,7 @@ _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 _by_source = partial(Spec, by_source=True)
 
 ORDERS = _by_source(
-    "ingest_orders_total", "counter", "Deliveries settled, by outcome. If the transform splits an order, each row counts.", "outcome",
+    "ingest_orders_total", "counter", "Deliveries settled, by outcome. If the transform splits an order, each row counts. Another delivery of a dead order counts as dead again.", "outcome",
     ("stored", "unchanged", "erased", "skipped", "retried", "dead"),
 )  # fmt: skip
 ORDER_LATENCY = _by_source("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)

@@ -140,6 +140,9 @@ def test_a_lane_with_the_largest_entry_id_is_found_and_repaired(cli: Cli, queued
     rejected = cli.run("enqueue", "d")
     status = cli.run("status", env={"COLUMNS": "200"})
     doctor = cli.run("doctor", env={"COLUMNS": "400"})
+    top = cli.run("top", "--once", env={"COLUMNS": "200"})
+    listed = cli.run("source", "list", env={"COLUMNS": "400"})
+    listed_json = json.loads(cli.run("source", "list", "--json").stdout)
     planned = cli.run("partitions", "repair", "--dry-run")
     repaired = cli.run("partitions", "repair", env={"INGEST_LOG_FORMAT": "console"})
     again = cli.run("partitions", "repair", "--json")
@@ -149,6 +152,10 @@ def test_a_lane_with_the_largest_entry_id_is_found_and_repaired(cli: Cli, queued
     assert "ingest partitions repair" in rejected.stderr
     assert all(f"{problem}: run `ingest partitions repair`" in status.stdout.splitlines() for problem in problems)
     assert all(f"the queue {problem}" in doctor.stdout + doctor.stderr for problem in problems)
+    for problem in (problem.removeprefix(f"{queue_name}: ") for problem in problems):
+        assert f" {problem}: run `ingest partitions repair`" in top.stdout.splitlines()
+        assert problem in listed.stdout
+        assert problem in listed_json["id_problems"]
     assert planned.stdout.splitlines() == problems
     assert repaired.stdout.splitlines() == [
         f"{queue_name}: the main lane is repaired, 2 orders moved",

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.queue_state import FAR_AHEAD, Lane, id_problems
+from ingest.domain.deliveries.queue_state import FAR_AHEAD, Lane
 from ingest.domain.errors import UserError
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
@@ -78,7 +78,7 @@ async def test_entry_ids_that_are_too_far_ahead_are_reported(
     assert {each: part.is_exhausted for each, part in state.lanes.items()} == {
         each: each is lane and entry_id == LARGEST for each in LANES
     }
-    [problem] = id_problems(state)
+    [problem] = state.id_problems
     assert f"the {lane} lane" in problem
 
 
@@ -90,7 +90,7 @@ async def test_a_clock_that_was_set_back_by_hours_is_no_problem(
 
     state = await Monitor(client, queue_name, "ingest").state()
 
-    assert id_problems(state) == []
+    assert state.id_problems == []
     assert await repair(client, queue_name) == 0
 
 
@@ -150,7 +150,7 @@ async def test_a_repair_keeps_every_entry_and_its_fields(
     }
     assert entries[0][b"enqueued_at"] == before[0], "an order waits since it was enqueued"
     state = await Monitor(client, queue_name, "ingest").state()
-    assert id_problems(state) == []
+    assert state.id_problems == []
     assert state.lanes[lane].depth == 4
     [group] = await redis.xinfo_groups(stream)
     assert (group["name"], group["pending"], group["lag"]) == (b"ingest", 0, 4)

@@ -197,3 +197,17 @@ async def test_a_preview_without_a_worker_shows_how_to_start_one_and_can_be_canc
     assert "0 fetched of at most 7" in waiting
     assert "Begin again" in cancelled
     assert (too_many, unknown) == (422, 404)
+
+
+@pytest.mark.parametrize("path", ["/", "/sources", "/sources/show?source="])
+async def test_a_lane_whose_entry_ids_are_used_up_is_shown(
+    redis_url: str, dsn: str, queue_name: str, path: str
+) -> None:
+    async with Scene.open(redis_url, dsn, queue_name) as scene, running_api(redis_url, dsn, queue_name) as api:
+        await scene.redis.xadd(scene.keys.stream, {"order_id": "a"}, id=f"{2**64 - 1}-{2**64 - 1}")
+
+        response, page = await get(api, path)
+
+    assert response.status == 200
+    assert "the main lane has used up its entry IDs, and accepts no orders" in page
+    assert "ingest partitions repair" in page

@@ -126,11 +126,9 @@ def _outages(status: "SystemStatus") -> Iterator[str]:
 
 def _entry_ids(status: "SystemStatus") -> Iterator[str]:
     """The lanes with entry IDs that are too far ahead."""
-    from ingest.domain.deliveries.queue_state import id_problems
-
     whole = {} if status.queue is None else {status.stream: status.queue}
     for queue, state in (status.partitions or whole).items():
-        for problem in id_problems(state):
+        for problem in state.id_problems:
             yield f"{queue}: {problem}: run `ingest partitions repair`"
 
 

@@ -164,6 +164,8 @@ def _notes(snapshot: "Snapshot") -> Iterator[str]:
             yield f"{name}paused {until} by {printable(each.pause.by)}{reason}"
         for error in each.errors:
             yield f"{name}external API: {printable(error)}"
+        for problem in each.queue.id_problems if each.queue is not None else ():
+            yield f"{name}{problem}: run `ingest partitions repair`"
         if (took := each.rates.request_seconds) is not None and took >= _SLOW_REQUEST:
             yield f"{name}requests to the external API take {format_duration(took)}"
         if each.throttled_for:

@@ -61,6 +61,20 @@ class QueueState:
     dead: int = 0
     lanes: Mapping[Lane, LaneState] = field(default_factory=_empty_lanes)
 
+    @property
+    def id_problems(self) -> list[str]:
+        """The lanes with entry IDs that are too far ahead, one line each."""
+        lines = []
+        for lane, each in self.lanes.items():
+            if each.is_exhausted:
+                lines.append(f"the {lane} lane has used up its entry IDs, and accepts no orders")
+            elif each.ids_ahead > FAR_AHEAD:
+                days = each.ids_ahead / 86_400
+                lines.append(
+                    f"entry IDs of the {lane} lane are {days:,.0f} d ahead of Redis' clock, which hides the age of orders"
+                )
+        return lines
+
 
 def total_of(partitions: Iterable[QueueState]) -> QueueState:
     """Return the state of a queue from the states of its partitions, which are at least one."""
@@ -88,20 +102,6 @@ def _lane(partitions: Sequence[LaneState]) -> LaneState:
         max(lane.ids_ahead for lane in partitions),
         any(lane.is_exhausted for lane in partitions),
     )
-
-
-def id_problems(state: QueueState) -> list[str]:
-    """Describe the lanes with entry IDs that are too far ahead, one line each."""
-    lines = []
-    for lane, each in state.lanes.items():
-        if each.is_exhausted:
-            lines.append(f"the {lane} lane has used up its entry IDs, and accepts no orders")
-        elif each.ids_ahead > FAR_AHEAD:
-            days = each.ids_ahead / 86_400
-            lines.append(
-                f"entry IDs of the {lane} lane are {days:,.0f} d ahead of Redis' clock, which hides the age of orders"
-            )
-    return lines
 
 
 def _sum(depths: Iterable[int | None]) -> int | None:

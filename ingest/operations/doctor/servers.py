@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ingest.domain.deliveries.queue_state import id_problems
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor import redis, sentinels
 from ingest.operations.doctor.finding import Area, Checks, Finding
@@ -95,5 +94,5 @@ def _partitions(facts: ServersFacts, configured: Mapping[str, int]) -> Iterator[
 def _entry_ids(facts: ServersFacts) -> Iterator[Finding]:
     advice = "replace the password of the program that writes such IDs, then run `ingest partitions repair`"
     for queue, state in facts.states.items():
-        for problem in id_problems(state):
+        for problem in state.id_problems:
             yield _OF.error(f"the queue {queue}: {problem}", advice)

@@ -65,11 +65,10 @@ async def _repair(sources: "list[Backends]") -> "list[RepairedLane]":
 
 
 def _show_plan(sources: "list[Backends]", *, as_json: bool) -> None:
-    from ingest.domain.deliveries.queue_state import id_problems
     from ingest.operations.partitions import read_partitions
 
     states = [each for found in run_interruptible(read_partitions(sources)) for each in found.partitions]
-    problems = [(each.queue, problem) for each in states for problem in id_problems(each.state)]
+    problems = [(each.queue, problem) for each in states for problem in each.state.id_problems]
     if as_json:
         lanes = [{"queue": queue, "problem": problem} for queue, problem in problems]
         typer.echo(json.dumps({"lanes": lanes, "dry_run": True}))

@@ -55,6 +55,7 @@ def list_(*, as_json: AsJson = False) -> None:
         if as_json:
             for state in states:
                 found = asdict(state) | {
+                    "id_problems": state.queue.id_problems,
                     "poll": _poll(state),
                     "kind": kinds.get(state.source),
                     "quota": _quota(sources[state.source]),
@@ -83,12 +84,13 @@ def _row(state: "SourceState", settings: "Settings") -> tuple[str, ...]:
 
 
 def _condition(state: "SourceState") -> str:
+    condition = "; ".join([_activity(state), *state.queue.id_problems])
     poll = state.poll
     if poll is not None and poll.error:
-        return f"{_activity(state)}, list not read: {printable(poll.error, _LONGEST_ERROR)}"
+        return f"{condition}, list not read: {printable(poll.error, _LONGEST_ERROR)}"
     if poll is not None and poll.looked_at is not None:
-        return f"{_activity(state)}, polled {format_duration(_age(poll.looked_at))} ago"
-    return _activity(state)
+        return f"{condition}, polled {format_duration(_age(poll.looked_at))} ago"
+    return condition
 
 
 def _age(moment: datetime) -> float:
