@@ -14,11 +14,11 @@ from ingest.store.connections.pool import Pool
 
 REQUEST = ["kind = 'backfill'", "source = 'x'", "requested_by = 'x'", "requested_at = now()", "selection = '{}'"]
 REQUEST += ["total = 1", "rate = 1", "since = now()", "until = now()", "dry_run = true"]
-CHANGE, VALUES = "operation, phase, actor, action, selection", "gen_random_uuid(), 'done', 'x', 'pause', '{}'"
+CHANGE, VALUES = "operation, phase, actor, action, selection", "gen_random_uuid(), 'done', 'cli:x', 'pause', '{}'"
 OF_ANY_ROLE = [
     *(f"UPDATE jobs SET {change}" for change in REQUEST),
-    "INSERT INTO jobs (kind, source, selection, requested_by, state) VALUES ('orders.enqueue', '', '{}', 'x', 'done')",
-    "INSERT INTO jobs (kind, source, selection, requested_by, requested_at) VALUES ('orders.enqueue', '', '{}', 'x', now())",
+    "INSERT INTO jobs (kind, source, selection, requested_by, state) VALUES ('orders.enqueue', '', '{}', 'cli:x', 'done')",
+    "INSERT INTO jobs (kind, source, selection, requested_by, requested_at) VALUES ('orders.enqueue', '', '{}', 'cli:x', now())",
     "DELETE FROM jobs",
     f"INSERT INTO audit_log ({CHANGE}, role) VALUES ({VALUES}, 'other')",
     f"INSERT INTO audit_log ({CHANGE}, at) VALUES ({VALUES}, '2020-01-01')",
