@@ -109,13 +109,13 @@ def _may_be_of_an_order(error: Fault) -> bool:
 
 
 def within(orders: Sequence[ListedOrder], since: datetime, until: datetime) -> list[ListedOrder]:
-    """Return the orders whose change is within the period, or whose time is not listed."""
+    """Return the orders whose change is within the period, or whose time is not listed, without documents that are no orders."""
     return [order for order in orders if is_within(order, since, until)]
 
 
 def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:
-    """Whether the change of an order is within the period, or its time is not listed."""
-    return order.updated_at is None or since <= order.updated_at <= until
+    """Whether an element is an order by the mapping, and its change is within the period, or its time is not listed."""
+    return not order.is_skipped and (order.updated_at is None or since <= order.updated_at <= until)
 
 
 def announced(order: ListedOrder, origin: str) -> Announcement:

@@ -17,6 +17,7 @@ from ingest.upstream.http.tls_context import UnusableFile
 from ingest.upstream.http.transport import UpstreamLimits
 
 if TYPE_CHECKING:
+    from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
     from ingest.upstream.lists.order_list import ListOptions
 
@@ -53,7 +54,7 @@ def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
         transform=transform_of(settings),
         keeps_documents=settings.keep_document == "on",
         results_age=settings.results_age if settings.results == "on" else 0.0,
-        order_list=_list(settings, endpoint, limits, environ),
+        order_list=_list(settings, endpoint, limits, environ, mapping),
         poll=settings.poll or None,
     )
 
@@ -94,13 +95,17 @@ def _bulk(settings: "Settings") -> BulkOptions | None:
 
 
 def _list(
-    settings: "Settings", endpoint: Endpoint, limits: UpstreamLimits, environ: Mapping[str, str]
+    settings: "Settings",
+    endpoint: Endpoint,
+    limits: UpstreamLimits,
+    environ: Mapping[str, str],
+    mapping: "CompiledMapping | None",
 ) -> "ListOptions | None":
     if settings.order_list is None and not settings.poll:
         return None
     from ingest.sources.order_lists import list_of  # noqa: PLC0415  only some need it
 
-    return list_of(settings, endpoint, limits, environ)
+    return list_of(settings, endpoint, limits, environ, mapping)
 
 
 def quota_name_of(settings: "Settings") -> str:

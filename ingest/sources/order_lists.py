@@ -32,6 +32,7 @@ from ingest.upstream.lists.requests import ListRequests
 from ingest.upstream.lists.times import ListTimes, Parse
 
 if TYPE_CHECKING:
+    from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
 
 _FIELD = "order_list"
@@ -43,7 +44,11 @@ _LONGEST_LOOK_BACK = timedelta(days=90)
 
 
 def list_of(
-    settings: "Settings", endpoint: Endpoint, limits: UpstreamLimits, environ: Mapping[str, str]
+    settings: "Settings",
+    endpoint: Endpoint,
+    limits: UpstreamLimits,
+    environ: Mapping[str, str],
+    mapping: "CompiledMapping | None" = None,
 ) -> ListOptions | None:
     """Return the list that the settings describe, or None without one.
 
@@ -52,6 +57,7 @@ def list_of(
         endpoint: for single orders, with the credential.
         limits: of requests for orders.
         environ: the environment of the process, with proxies.
+        mapping: of the documents, which recognizes those that are no orders.
 
     Raises:
         ConfigError: the description cannot be used. The message contains the path of the key.
@@ -64,7 +70,7 @@ def list_of(
     try:
         declared = _declared(settings.order_list)
         requests = ListRequests(declared)
-        times, reader = list_values(declared)
+        times, reader = list_values(declared, mapping)
         overlap = _duration("overlap", declared.overlap, _LONGEST_OVERLAP)
         look_back = _duration("look_back", declared.look_back, _LONGEST_LOOK_BACK)
     except ListProblem as problem:
@@ -108,14 +114,17 @@ def _table(text: str) -> Any:
         raise ListProblem(f"neither a JSON object nor a TOML file: {error}") from None
 
 
-def list_values(declared: ListDeclaration) -> tuple[ListTimes, PageReader]:
+def list_values(declared: ListDeclaration, mapping: "CompiledMapping | None" = None) -> tuple[ListTimes, PageReader]:
     """Return the parts that write and read the values of a list, with the conversions of mappings.
 
     Raises:
         ListProblem: the list cannot be used as it is described.
     """
     times = ListTimes(declared.time, declared.zone, _parse_of(declared))
-    return times, PageReader(declared, times, _amount_conversion(declared.amount))
+    convert = _amount_conversion(declared.amount)
+    if mapping is None:
+        return times, PageReader(declared, times, convert)
+    return times, PageReader(declared, times, convert, mapping.skips if declared.complete else mapping.skips_part)
 
 
 def _parse_of(declared: ListDeclaration) -> Parse | None:

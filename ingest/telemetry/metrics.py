@@ -116,7 +116,7 @@ POLL_BEHIND = _by_source(
 POLLS = _by_source("ingest_polls_total", "counter", "Readings of the list, by result.", "result", ("done", "failed"))
 POLLED_ORDERS = _by_source(
     "ingest_polled_orders_total", "counter", "Elements of the list that were read by polling, by result.", "result",
-    ("enqueued", "waiting", "unchanged", "unusable", "untimed", "left_out", "unread"),
+    ("enqueued", "waiting", "unchanged", "skipped", "unusable", "untimed", "left_out", "unread"),
 )  # fmt: skip
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",

@@ -46,6 +46,22 @@ def test_a_document_of_another_order_is_not_skipped() -> None:
     assert not isinstance(caught.value, SkippedDocument)
 
 
+@pytest.mark.parametrize(
+    ("element", "expected"),
+    [
+        (b'{"id": 1}', None),
+        (b'{"id": 1, "status_id": 0}', None),
+        (b'{"id": 1, "status_id": 0, "is_deleted": false}', True),
+        (b'{"id": 1, "status_id": 2, "is_deleted": false}', False),
+        (b"{", None),
+    ],
+)
+def test_an_element_of_a_list_shows_whether_it_is_an_order_if_it_contains_all_values(
+    element: bytes, *, expected: bool | None
+) -> None:
+    assert load_mapping("bigcommerce").skips_part(element) is expected
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"text"', b"{}"])
 def test_a_body_that_is_no_document_is_not_skipped(body: bytes) -> None:
     assert not load_mapping("woocommerce").skips(body)

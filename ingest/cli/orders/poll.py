@@ -97,6 +97,7 @@ def _as_text(result: _Polled) -> str:
         "enqueued": counts.enqueued,
         "already waiting": counts.waiting,
         "unchanged": counts.unchanged,
+        "skipped": counts.skipped,
     }
     shown = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     lines = [f"{before}{counted(counts.listed, 'listed order')}" + (f": {shown}" if shown else "")]

@@ -7,6 +7,12 @@ import msgspec
 _MOST_PLACES = 10
 
 
+def maybe_skipped(missing: int) -> str:
+    """Return the sentence about missing orders of which the list does not show whether the mapping skips them. Empty without one."""
+    reason = "because the list does not show whether the mapping skips them"
+    return f"{missing:,} of the missing orders may be no orders, {reason}" if missing else ""
+
+
 class ListGaps(msgspec.Struct):
     """The gaps of one reading.
 

@@ -18,12 +18,14 @@ class ListedOrder(msgspec.Struct, frozen=True, gc=False):
         updated_at: time of its last change, or None if the list does not contain it.
         document: the whole document of the order, if the list contains whole documents.
         amount: total amount of the order, None if the list does not contain it, or NaN if it cannot be read.
+        is_skipped: whether the mapping skips the document, so that it is no order, or None if the list does not show it.
     """
 
     order_id: str
     updated_at: datetime | None = None
     document: bytes | None = None
     amount: Decimal | None = None
+    is_skipped: bool | None = False
 
 
 class ListShape(msgspec.Struct, frozen=True):

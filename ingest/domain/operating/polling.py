@@ -83,6 +83,7 @@ class PollCounts(msgspec.Struct):
         enqueued: missing or newer than stored.
         waiting: the same, but still in the queue, so that they needed no entry.
         unchanged: stored as listed, or erased.
+        skipped: no orders by the mapping.
         pages: requests.
     """
 
@@ -90,4 +91,5 @@ class PollCounts(msgspec.Struct):
     enqueued: int = 0
     waiting: int = 0
     unchanged: int = 0
+    skipped: int = 0
     pages: int = 0

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ingest.domain.fetch.list_gaps import ListGaps
+from ingest.domain.fetch.list_gaps import ListGaps, maybe_skipped
 from ingest.domain.orders.reconciliation import ListedOrders
 
 
@@ -71,6 +71,8 @@ class ListReconciliation:
         unexpected: orders with a row that changed within the period and are not listed. None if they were not searched.
         enqueued: missing and outdated orders that were enqueued.
         unread_amounts: listed orders whose total cannot be read, and was not compared.
+        skipped_documents: elements of the list that are no orders by the mapping. They are not compared.
+        missing_or_skipped: missing orders of which the list does not show whether the mapping skips them.
     """
 
     since: datetime
@@ -89,6 +91,8 @@ class ListReconciliation:
     unexpected: ListedOrders | None
     enqueued: int = 0
     unread_amounts: int = 0
+    skipped_documents: int = 0
+    missing_or_skipped: int = 0
 
     @property
     def differences(self) -> dict[DifferenceKind, int]:
@@ -104,12 +108,18 @@ class ListReconciliation:
     @property
     def is_clean(self) -> bool:
         """Whether the whole list was read, and all orders were compared and are equal."""
-        return not any(self.differences.values()) and not self.gaps.sentences
+        return not any(self.differences.values()) and not self.not_proven
+
+    @property
+    def not_proven(self) -> list[str]:
+        """The parts of the report that are not proven, in words."""
+        return [*self.gaps.sentences, *filter(None, [maybe_skipped(self.missing_or_skipped)])]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for a script."""
         facts = {name: value for name, value in asdict(self).items() if name != "gaps"}
-        return {"clean": self.is_clean, **facts, "skipped": self.gaps.unusable, **self.gaps.as_dict()}
+        gaps = self.gaps.as_dict() | {"not_proven": self.not_proven}
+        return {"clean": self.is_clean, **facts, "skipped": self.gaps.unusable, **gaps}
 
     @property
     def _unread(self) -> str:
@@ -118,6 +128,7 @@ class ListReconciliation:
     def __str__(self) -> str:
         rows = [
             ("listed", self.listed, self._unread),
+            *([("no orders", self.skipped_documents, "skipped by the mapping")] if self.skipped_documents else []),
             ("stored", self.stored, ""),
             ("queued", self.queued, ""),
             ("dead letters", self.dead, ""),
@@ -131,6 +142,6 @@ class ListReconciliation:
         if self.unexpected is not None:
             rows.append(("unexpected", self.unexpected.count, str(self.unexpected)))
         lines = [f"{label:<16}{count:>12,}  {note}".rstrip() for label, count, note in rows]
-        lines += [f"NOT PROVEN      {sentence}" for sentence in self.gaps.sentences]
+        lines += [f"NOT PROVEN      {sentence}" for sentence in self.not_proven]
         lines += [self.gaps.note] if self.gaps.note else []
         return "\n".join([*lines, "clean" if self.is_clean else "NOT CLEAN"])

@@ -11,7 +11,7 @@ from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields,
 from ingest.mapping.compiled.fields import compile_field, unless_none
 from ingest.mapping.compiled.lines import ReadLines, compile_lines
 from ingest.mapping.compiled.notes import Notes
-from ingest.mapping.compiled.paths import Read, single_path, text_of, walk
+from ingest.mapping.compiled.paths import Read, compile_path, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import EvaluationScope
 from ingest.mapping.compiled.totals import ATTRIBUTE as DIFFERENCE
 from ingest.mapping.compiled.totals import TotalComparison, compile_tables
@@ -59,6 +59,7 @@ class CompiledMapping:
         self._is_optional = file.envelope_optional
         # A list that is empty would hold for every document.
         self._skips = [compile_conditions([each], ("skip",)) for each in file.skip]
+        self._skip_values = [compile_path(single_path(each.path, ("skip", "path"))) for each in file.skip]
         self._fields: dict[str, Read] = {}
         self._optional: list[tuple[str, Read]] = []
         scope = self._compile_order(file.order)
@@ -130,6 +131,18 @@ class CompiledMapping:
             return self._is_skipped(walk(document, self._envelope) or document)
         except (InvalidDocument, Mismatch):
             return False
+
+    def skips_part(self, body: bytes) -> bool | None:
+        """Return the same for a part of a document, or None if it does not contain the value of a condition."""
+        if not self._skips:
+            return False
+        try:
+            document = decode_json(body)
+            order = walk(document, self._envelope) or document
+            is_shown = all(read(order, order) is not None for read in self._skip_values)
+            return self._is_skipped(order) if is_shown else None
+        except (InvalidDocument, Mismatch):
+            return None
 
     def _is_skipped(self, order: Any) -> bool:
         return any(holds is not None and holds(order, order) for holds in self._skips)

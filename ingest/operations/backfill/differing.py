@@ -21,12 +21,14 @@ class Differing:
         listed: orders of the period on the page.
         missing: orders without a row. Erased orders are not missing.
         outdated: orders with an older row, or whose time is not listed.
+        missing_or_skipped: missing ones of which the list does not show whether the mapping skips them.
     """
 
     orders: Sequence[ListedOrder]
     listed: int
     missing: int
     outdated: int
+    missing_or_skipped: int = 0
 
 
 async def differing(
@@ -53,4 +55,5 @@ async def differing(
     changed = await changed_orders(connection, source, orders, ListClock(sent_at, now - sent_at, unit))
     missing = sum(changed.values())
     found = [order for order in orders if order.order_id in changed]
-    return Differing(found, len(orders), missing, len(changed) - missing)
+    undecided = {order.order_id for order in found if changed[order.order_id] and order.is_skipped is None}
+    return Differing(found, len(orders), missing, len(changed) - missing, len(undecided))

@@ -62,6 +62,7 @@ class BackfillRun:
 
     Attributes:
         progress: after the last page whose orders are all enqueued.
+        missing_or_skipped: missing orders of this run of which the list does not show whether the mapping skips them.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class BackfillRun:
         self._pace = BackfillPace(held.request.rate)
         self._lane = _AvailableLane(parts.lane, self._available)
         self.progress = held.progress
+        self.missing_or_skipped = 0
         self._on_progress = on_progress
         self._on_wait = on_wait
         self._first_pause = first_pause
@@ -153,6 +155,7 @@ class BackfillRun:
             before.missing + found.missing,
             before.outdated + found.outdated,
         )
+        self.missing_or_skipped += found.missing_or_skipped
         self._on_progress(self.progress, 0)
 
     def _before_first_page(self) -> BackfillProgress:

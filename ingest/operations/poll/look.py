@@ -123,6 +123,7 @@ class Look:
                 began_at = min(began_at, sent_at)
             counts.pages += 1
             shown.add(new, began_at)
+            counts.skipped += sum(order.is_skipped is True for order in new)
             seconds_behind = behind(shown.newest, turn, began_at)
             late = timedelta(seconds=max(seconds_behind, turn.behind))
             clock = ListClock(sent_at, self._now() - sent_at, orders.shape.unit, late)
@@ -160,10 +161,13 @@ class Look:
 
 
 def _within(orders: Sequence[ListedOrder], since: datetime) -> list[ListedOrder]:
-    """Return the orders that have changed since a time or whose time is unknown, each once, with its last time."""
+    """Return the orders that have changed since a time or whose time is unknown, each once, with its last time.
+
+    Documents that are no orders by the mapping are left out.
+    """
     found: dict[str, ListedOrder] = {}
     for order in orders:
-        if order.updated_at is not None and order.updated_at < since:
+        if order.is_skipped or (order.updated_at is not None and order.updated_at < since):
             continue
         known = found.get(order.order_id)
         if known is None or known.updated_at is None or (order.updated_at or since) >= known.updated_at:

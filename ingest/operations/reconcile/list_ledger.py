@@ -37,17 +37,18 @@ class ListLedger(Ledger):
         super().__init__()
         self._database.execute(
             "CREATE TABLE times (order_id TEXT PRIMARY KEY, listed_at INTEGER, stored_at INTEGER,"
-            " total_difference TEXT NOT NULL DEFAULT '', listed_total TEXT, stored_total TEXT) WITHOUT ROWID"
+            " total_difference TEXT NOT NULL DEFAULT '', listed_total TEXT, stored_total TEXT, is_skipped INTEGER) WITHOUT ROWID"
         )
 
     def add_listed(self, orders: Sequence[ListedOrder], claim: LedgerClaim) -> None:
         """Add listed orders. If one is listed several times, its latest time and its total of that time count."""
         self.add((order.order_id for order in orders), claim)
         self._execute_many(
-            "INSERT INTO times (order_id, listed_at, listed_total) VALUES (?, ?, ?) ON CONFLICT (order_id) DO UPDATE"
+            "INSERT INTO times (order_id, listed_at, listed_total, is_skipped) VALUES (?, ?, ?, ?) ON CONFLICT (order_id) DO UPDATE"
             " SET listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at)),"
-            " listed_total = iif(listed_at > excluded.listed_at, listed_total, excluded.listed_total)",
-            ((order.order_id, _number(order.updated_at), _text_of(order.amount)) for order in orders),
+            " listed_total = iif(listed_at > excluded.listed_at, listed_total, excluded.listed_total),"
+            " is_skipped = excluded.is_skipped",
+            ((order.order_id, _number(order.updated_at), _text_of(order.amount), order.is_skipped) for order in orders),
         )
 
     def record_stored(self, stored: Sequence[StoredFacts], clock: ListClock) -> None:
@@ -91,7 +92,18 @@ class ListLedger(Ledger):
 
     def unread_amounts(self) -> int:
         """Count the orders of the period whose total in the list cannot be read."""
-        query = f"SELECT count(*) FROM ids JOIN times USING (order_id) WHERE {_LISTED} AND listed_total = 'NaN'"  # noqa: S608  as above
+        return self._counted(f"{_LISTED} AND listed_total = 'NaN'")
+
+    def skipped(self) -> int:
+        """Count the listed documents that are no orders by the mapping."""
+        return self._counted(f"claim = {LedgerClaim.UNCONFIRMED:d} AND is_skipped")
+
+    def missing_or_skipped(self) -> int:
+        """Count the missing orders of which the list does not show whether the mapping skips them."""
+        return self._counted(f"{_KINDS[DifferenceKind.MISSING]} AND is_skipped IS NULL")
+
+    def _counted(self, condition: str) -> int:
+        query = f"SELECT count(*) FROM ids JOIN times USING (order_id) WHERE {condition}"  # noqa: S608  our own condition
         [[count]] = self._database.execute(query)
         return int(count)
 

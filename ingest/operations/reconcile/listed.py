@@ -115,6 +115,7 @@ async def reconcile_list(
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
     gaps, clock = await _fill(ledger, listing, progress)
+    skipped = ledger.skipped()
     async with opened() as places:
         look_up = _ListLookUp(ledger, places.rows, clock)
         await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
@@ -130,6 +131,8 @@ async def reconcile_list(
         dead=ledger.count(somewhere, Seen.DEAD),
         erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
         gaps=gaps,
+        skipped_documents=skipped,
+        missing_or_skipped=ledger.missing_or_skipped(),
         unread_amounts=ledger.unread_amounts(),
         missing=ledger.examples(DifferenceKind.MISSING),
         outdated=ledger.examples(DifferenceKind.OUTDATED),
@@ -147,7 +150,7 @@ async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tup
     async for page, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
         ahead = utc_now() - page.sent_at if page.sent_at is not None else ahead
         ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
-        # Orders outside the period are not compared, but certainly exist.
+        # Orders outside the period, and documents that are no orders, are not compared, but certainly exist.
         outside = [order for order in orders if not is_within(order, since - shape.unit, until)]
         ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
         count += len(orders)

@@ -170,7 +170,7 @@ class Poller:
     def _count(self, found: Found) -> None:
         counts, gaps = found.counts, found.gaps
         self._metrics.polls["done"].inc()
-        for result in ("enqueued", "waiting", "unchanged"):
+        for result in ("enqueued", "waiting", "unchanged", "skipped"):
             self._metrics.polled_orders[result].inc(getattr(counts, result))
         for result in ("unusable", "untimed", "left_out", "unread"):
             self._metrics.polled_orders[result].inc(getattr(gaps, result))

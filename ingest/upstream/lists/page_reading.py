@@ -28,6 +28,9 @@ _Path = tuple[str, ...]
 Convert = Callable[[Decimal, str | None], Decimal]
 """Converts an amount, given its currency."""
 
+Skips = Callable[[bytes], bool | None]
+"""Returns whether an element is no order by the mapping, or None if the element does not show it."""
+
 
 class PageReader:
     """Reads the pages of one list.
@@ -36,15 +39,23 @@ class PageReader:
         declared: the description of the list.
         times: reads the times of its elements.
         convert: an amount from the conversions that the list declares.
+        skips: recognizes elements that are no orders.
 
     Raises:
         ListProblem: the paths cannot be used.
     """
 
-    def __init__(self, declared: ListDeclaration, times: ListTimes, convert: Convert | None = None) -> None:
+    def __init__(
+        self,
+        declared: ListDeclaration,
+        times: ListTimes,
+        convert: Convert | None = None,
+        skips: Skips = lambda _: False,
+    ) -> None:
         self._declared = declared
         self._times = times
         self._convert = convert
+        self._skips = skips
         self._items = _path(declared.items, "items")
         self._id = _path(declared.id, "id")
         if not self._id:
@@ -113,7 +124,8 @@ class PageReader:
         if not is_order_id(order_id):
             return None
         document = bytes(element) if self._declared.complete else None
-        return ListedOrder(order_id, self._time(element), document, self._amount_of(element))
+        is_skipped = self._skips(bytes(element))
+        return ListedOrder(order_id, self._time(element), document, self._amount_of(element), is_skipped)
 
     def _time(self, element: msgspec.Raw) -> Any:
         if not self._updated_at:

@@ -16,6 +16,7 @@ from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import format_time
 from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.fetch.list_gaps import maybe_skipped
 from ingest.domain.operating.backfill import Backfill, BackfillProgress, BackfillRequest, JobState
 from ingest.operations import backfill as operations
 from ingest.operations.backends import Backends
@@ -136,6 +137,8 @@ async def _run_held(held: Backfill, parts: BackfillParts) -> None:
     with _Display(held) as display:
         run = BackfillRun(held, parts, on_progress=display.show, on_wait=lambda why: display.say(f"waiting: {why}"))
         await run.run()
+    if sentence := maybe_skipped(run.missing_or_skipped):
+        say(f"not proven: {sentence}")
 
 
 async def _cancel(backfills: Backfills, audit_log: AuditLog, begun: Backfill) -> None:
