@@ -82,16 +82,16 @@ async def test_a_group_that_is_missing_is_reported_to_its_own_caller(
     calls: CombinedCalls, one: Consumer, queue_name: str
 ) -> None:
     async def owned(queue: str) -> Any:
-        keys = [f"{queue}:{kind}" for kind in ("alive", "stream", "settled", "express", "express-settled")]
+        keys = [f"{queue}:{kind}" for kind in ("alive", "dead", "stream", "settled", "express", "express-settled")]
         return await calls.call("chores", keys, [GROUP, "one"])
 
     there = one.access.keys
-    keys = [there.alive, there.stream, there.settled, there.express, there.express_settled]
+    keys = [there.alive, there.dead, there.stream, there.settled, there.express, there.express_settled]
     lost, found = await asyncio.gather(
         owned(f"{queue_name}-other"), calls.call("chores", keys, [GROUP, "one"]), return_exceptions=True
     )
 
-    assert found == [0, 0]
+    assert found == [0, 0, 0]
     assert isinstance(lost, redis_errors.ResponseError)
     assert "NOGROUP" in str(lost)
 

@@ -56,7 +56,7 @@ class QueueMaintenance:
     @translating
     async def trim(self, most: int) -> int:
         """Delete up to `most` entries that every group has finished but could not delete, and return how many."""
-        has_settled, _ = await self._chores()
+        has_settled, _, _ = await self._chores()
         deleted = 0
         try:
             for lane in self._access.lanes if has_settled else ():
@@ -80,7 +80,7 @@ class QueueMaintenance:
     @translating
     async def remove_stale(self, idle: float) -> int:
         """Remove consumers without a heartbeat or entries that were idle for `idle` seconds, and return how many."""
-        _, has_stale = await self._chores()
+        _, has_stale, _ = await self._chores()
         if not has_stale:
             return 0
         try:
@@ -98,9 +98,9 @@ class QueueMaintenance:
     async def settle_not_found(self, stored: StoredSince) -> int:
         """See the port. Each call examines the newest dead letters, and a page of the others."""
         keys, pages = self._access.keys, self._dead_letters
-        with translated():
-            if not await self._access.control.xlen(keys.dead):
-                return 0
+        *_, has_dead = await self._chores()
+        if not has_dead:
+            return 0
         newest, after = await pages.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
         older, self._dead_before = (
             ((), after)
@@ -115,13 +115,13 @@ class QueueMaintenance:
         with translated():
             return int(await self._settle([keys.dead, keys.dead_seen], ours)) if ours else 0
 
-    async def _chores(self) -> tuple[bool, bool]:
-        """Whether entries may have to be trimmed, and consumers removed, which is seldom. Many sources check in one command."""
-        keys = [self._access.keys.alive]
+    async def _chores(self) -> tuple[bool, bool, bool]:
+        """Whether entries may have to be trimmed, consumers removed, and dead letters settled. Many sources check in one command."""
+        keys = [self._access.keys.alive, self._access.keys.dead]
         for lane in self._access.lanes:
             keys += [lane.stream, lane.settled]
-        has_settled, has_stale = await self._access.call_together("chores", keys)
-        return bool(has_settled), bool(has_stale)
+        has_settled, has_stale, has_dead = await self._access.call_together("chores", keys)
+        return bool(has_settled), bool(has_stale), bool(has_dead)
 
     async def _idle_consumers(self, idle: float) -> list[bytes]:
         """Consumers with nothing pending that have not read for `idle` seconds, in any lane."""
