@@ -230,6 +230,41 @@ async def test_an_order_that_breaks_its_page_costs_itself_only(
     assert len(shop.pages) < 120
 
 
+@pytest.mark.parametrize(
+    "element", ['{"id": 2, "sum": NaN}', '{"id": 2, "name": "a\tb"}', '{"sub": {"id": 3}, "id": 2, "sum": 01}']
+)
+@pytest.mark.parametrize("paging", ["cursor", "link"])
+async def test_an_element_that_is_no_json_costs_itself_only_where_the_shop_names_the_next_page(
+    cli: Cli, server: ScriptedServer, element: str, paging: str
+) -> None:
+    def order(number: int) -> str:
+        return json.dumps({"id": number, "updated_at": START.isoformat()})
+
+    def respond(received: Received) -> bytes:
+        if query(received).get("token"):
+            return http(200, f'{{"orders": [{order(4)}], "next": null}}'.encode())
+        body = f'{{"orders": [{order(1)}, {element}, {order(3)}], "next": "abc"}}'
+        link = f'<{server.url}/orders?token=abc>; rel="next"'
+        return http(200, body.encode(), link=link) if paging == "link" else http(200, body.encode())
+
+    server.answer(respond)
+    template = "" if paging == "link" else "&token={cursor}"
+    described = {
+        "url": f"{server.url}/orders?since={{since}}{template}",
+        "items": "orders",
+        "next": "link" if paging == "link" else "next",
+    }
+    cli.env |= {
+        "INGEST_UPSTREAM_URL": f"{server.url}/orders/{{order_id}}",
+        "INGEST_ORDER_LIST": json.dumps(described),
+    }
+
+    code, found = await counted(cli)
+
+    assert (code, found["missing"], found["state"]) == (1, 3, "failed")
+    assert "element 2 of a page, after the order 1, with the ID 2, is no JSON object" in found["error"]
+
+
 async def test_a_shop_that_fails_altogether_is_asked_a_few_times(
     cli: Cli, server: ScriptedServer, tmp_path: Path
 ) -> None:

@@ -324,14 +324,14 @@ def test_many_unread_elements_are_counted_and_some_are_named() -> None:
         gaps.add_unread(f"element {number}")
 
     assert len(gaps.places) == 10
-    assert gaps.sentences[0] == "1 element without a usable ID"
+    assert gaps.sentences[0] == "1 element that cannot be used"
     assert gaps.sentences[1] == '2 elements without a readable time, such as "soon"'
     assert gaps.as_dict()["unread"] == 12
 
 
 def test_untimed_orders_are_counted_with_an_example() -> None:
     reading = Reading(CURSORS, START, NOW)
-    reading.take(ListedPage([ListedOrder("1")], 2, "a", skipped=1, unread_time='"soon"'), NOW)
+    reading.take(ListedPage([ListedOrder("1")], 2, "a", unusable=["element 2 of a page"], unread_time='"soon"'), NOW)
     reading.take(ListedPage([ListedOrder("2")], 1), NOW)
 
     assert (reading.gaps.untimed, reading.gaps.unusable, reading.gaps.time_example) == (2, 1, '"soon"')

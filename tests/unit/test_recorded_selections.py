@@ -69,7 +69,7 @@ def test_a_comparison_with_the_list_counts_each_kind_of_difference() -> None:
     assert found.differences[DifferenceKind.MISSING] == 1
     assert not found.is_clean
     assert "2 with an unreadable total" in str(found)
-    assert "NOT PROVEN      1 element without a usable ID" in str(found)
+    assert "NOT PROVEN      1 element that cannot be used" in str(found)
     assert str(found).endswith("NOT CLEAN")
     assert found.as_dict()["clean"] is False
     assert Difference("A", DifferenceKind.MISSING, NOON).as_dict()["difference"] == "missing"

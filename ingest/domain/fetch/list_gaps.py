@@ -1,5 +1,6 @@
 """The parts of a shop's list that a reading could not read or prove. They are reported, and never counted as clean."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,12 +18,13 @@ class ListGaps(msgspec.Struct):
     """The gaps of one reading.
 
     Attributes:
-        unusable: elements without a usable order ID.
+        unusable: elements without a usable order ID, or that are not JSON.
         untimed: orders without a readable time of their last change, although the list should contain it.
         time_example: a time that cannot be read.
         left_out: orders that the shop has left out of pages.
         unread: elements that break each page that contains them.
         places: where some of these are.
+        unusable_places: where some of the unusable ones are.
         unproven: reasons why orders may have been on no page.
         short_pages: elements of the largest page, if the shop limits pages to fewer than requested. 0 if it doesn't. No order is missing.
     """
@@ -35,6 +37,12 @@ class ListGaps(msgspec.Struct):
     places: list[str] = msgspec.field(default_factory=list)
     unproven: list[str] = msgspec.field(default_factory=list)
     short_pages: int = 0
+    unusable_places: list[str] = msgspec.field(default_factory=list)
+
+    def add_unusable(self, places: Sequence[str]) -> None:
+        """Count the unusable elements of a page."""
+        self.unusable += len(places)
+        self.unusable_places += places[: _MOST_PLACES - len(self.unusable_places)]
 
     def add_unread(self, place: str) -> None:
         """Count an element that breaks its page."""
@@ -46,14 +54,13 @@ class ListGaps(msgspec.Struct):
     def sentences(self) -> list[str]:
         """The gaps in words, without those that cost no order."""
         example = f", such as {self.time_example}" if self.time_example else ""
-        more = " …" if self.unread > len(self.places) else ""
         counted = (
-            (self.unusable, "without a usable ID"),
+            (self.unusable, f"that cannot be used{_listed(self.unusable_places, self.unusable)}"),
             (self.untimed, f"without a readable time{example}"),
             (self.left_out, "left out of pages by the shop"),
             (
                 self.unread,
-                f"could not be read, because each page with one of them fails: {'; '.join(self.places)}{more}",
+                f"could not be read, because each page with one of them fails{_listed(self.places, self.unread)}",
             ),
         )
         return [f"{count:,} {_elements(count)} {text}" for count, text in counted if count] + self.unproven
@@ -73,6 +80,10 @@ class ListGaps(msgspec.Struct):
             "short_pages": self.short_pages,
             "not_proven": self.sentences,
         }
+
+
+def _listed(places: Sequence[str], count: int) -> str:
+    return f": {'; '.join(places)}{' …' if count > len(places) else ''}" if places else ""
 
 
 def _elements(count: int) -> str:

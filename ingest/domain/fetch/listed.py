@@ -83,7 +83,7 @@ class ListedPage(msgspec.Struct, frozen=True):
         total: number of elements on all pages, by the shop.
         is_counted: whether the shop's cursor is a number that counts up, which does not move with the orders.
         sent_at: time of the response by the shop's clock, or None if the shop sends none.
-        skipped: number of elements without a usable order ID.
+        unusable: where the elements without a usable order ID are, and those that are not JSON.
         unread_time: an example of a time that cannot be read. Empty if all can.
     """
 
@@ -94,7 +94,7 @@ class ListedPage(msgspec.Struct, frozen=True):
     total: int | None = None
     is_counted: bool = False
     sent_at: datetime | None = None
-    skipped: int = 0
+    unusable: Sequence[str] = ()
     unread_time: str = ""
 
 

@@ -218,7 +218,7 @@ class Reading:
     def _count(self, page: ListedPage, new: Sequence[ListedOrder], run: ListRun) -> None:
         """Count the gaps of a page, and the orders that an earlier pass should have shown."""
         if run.passes == 1:
-            self.gaps.unusable += page.skipped
+            self.gaps.add_unusable(page.unusable)
         self.gaps.untimed += sum(order.updated_at is None for order in new) if self._shape.has_times else 0
         self.gaps.time_example = self.gaps.time_example or page.unread_time
         end = self._until or self._first_at

@@ -44,8 +44,10 @@ async def check_list(settings: Settings, environ: Mapping[str, str], within: flo
         advice = "check that the list is fast enough, or request smaller pages"
         return [_OF.error(f"the list of orders does not respond within {within:g} s", advice)]
     untimed = sum(order.updated_at is None for order in page.orders)
-    if page.skipped:
-        return [_OF.error(f"{page.skipped} elements of the list contain no usable order ID", "correct the key `id`")]
+    if page.unusable:
+        return [
+            _OF.error(f"{len(page.unusable)} elements of the list contain no usable order ID", "correct the key `id`")
+        ]
     if untimed and options.declared.updated_at:
         example = f", such as {page.unread_time}" if page.unread_time else ""
         advice = "correct the key `updated_at`, or set `time` to the format"

@@ -8,8 +8,6 @@ from multidict import MultiMapping
 
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^\s=;,<>\"]+(?:\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^\s;,\"]*))?)*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))", re.IGNORECASE)
-
-# A longer one is an ID or a time.
 _LONGEST_NUMBER = 7
 
 
@@ -29,4 +27,9 @@ def counts_up(url: str, following: str) -> bool:
     """Whether two URLs differ only by the number of a page or of an element, such as `page=2`."""
     before, after = (dict(parse_qsl(urlsplit(each).query)) for each in (url, following))
     differing = [value for name, value in after.items() if before.get(name) != value]
-    return len(differing) == 1 and len(differing[0]) <= _LONGEST_NUMBER and differing[0].isdigit()
+    return len(differing) == 1 and is_number(differing[0])
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is the number of a page or of an element. A longer one is an ID or a time."""
+    return len(text) <= _LONGEST_NUMBER and text.isdigit()

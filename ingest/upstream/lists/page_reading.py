@@ -1,6 +1,6 @@
 """Reads the elements of a page, and where the next page is. Pure functions of the response."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,8 +10,9 @@ from ingest.domain.errors import ListFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.domain.orders.order_id import is_order_id
 from ingest.upstream.lists.amounts import UNREADABLE, read_amount
+from ingest.upstream.lists.broken_elements import isolate_broken, isolated_id
 from ingest.upstream.lists.declaration import HEADER, LINK, OFFSET, PAGE, ListAmount, ListDeclaration, ListProblem
-from ingest.upstream.lists.links import next_link
+from ingest.upstream.lists.links import is_number, next_link
 from ingest.upstream.lists.times import ListTimes
 from ingest.upstream.responses import http_date
 
@@ -20,10 +21,7 @@ _NULL = msgspec.Raw(b"null")
 _LONGEST_CURSOR = 8 * 1024
 # Of an unreadable time in a report.
 _LONGEST_EXAMPLE = 60
-# A shorter cursor of digits is the number of a page or of an element.
-_LONGEST_NUMBER = 7
 _Path = tuple[str, ...]
-
 
 Convert = Callable[[Decimal, str | None], Decimal]
 """Converts an amount, given its currency."""
@@ -80,28 +78,47 @@ class PageReader:
         Raises:
             ListFault: it is no page of the list.
         """
-        sent_at = http_date(headers.get("Date"))
         if not body:
-            return ListedPage((), has_more=False, sent_at=sent_at)
+            return ListedPage((), has_more=False, sent_at=http_date(headers.get("Date")))
         try:
-            elements = self._elements(body)
-            orders = [order for element in elements if (order := self._order(element)) is not None]
-            following = self._cursor(body, headers)
-            return ListedPage(
-                orders,
-                len(elements),
-                following,
-                None if is_part else self._has_more(body, headers, number),
-                self._number(body, headers, self._total),
-                following is not None and following.isdigit() and len(following) <= _LONGEST_NUMBER,
-                sent_at,
-                len(elements) - len(orders),
-                self._unread_time(elements) if any(order.updated_at is None for order in orders) else "",
-            )
+            return self._page(body, headers, number, is_part=is_part)
+        except _INVALID:
+            isolated = isolate_broken(body, len(self._items), self._id[-1])
+        try:
+            return self._page(isolated, headers, number, is_part=is_part)
         except _INVALID as error:
             # Errors of msgspec name types and paths. Others may quote the document.
             text = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply, or not JSON in UTF-8"
             raise ListFault(f"the response is no page of the list: {text[:200]}") from None
+
+    def _page(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool) -> ListedPage:
+        elements = self._elements(body)
+        orders, unusable = list[ListedOrder](), list[str]()
+        for index, element in enumerate(elements, 1):
+            if (order := self._order(element)) is not None:
+                orders.append(order)
+            else:
+                unusable.append(self._described(index, element, orders))
+        following = self._cursor(body, headers)
+        return ListedPage(
+            orders,
+            len(elements),
+            following,
+            None if is_part else self._has_more(body, headers, number),
+            self._number(body, headers, self._total),
+            following is not None and is_number(following),
+            http_date(headers.get("Date")),
+            unusable,
+            self._unread_time(elements) if any(order.updated_at is None for order in orders) else "",
+        )
+
+    def _described(self, index: int, element: msgspec.Raw, before: Sequence[ListedOrder]) -> str:
+        """Return where an element without a usable ID is."""
+        after = f", after the order {before[-1].order_id}" if before else ""
+        known = isolated_id(element).removeprefix(self._declared.remove_prefix)
+        named = f", with the ID {known}" if is_order_id(known) else ""
+        problem = "has no usable ID" if _first(element) == b"{" else "is no JSON object"
+        return f"element {index} of a page{after}{named}, {problem}"
 
     def _elements(self, body: bytes) -> list[msgspec.Raw]:
         found = _walked(body, self._items) if self._items else _only_list(body)
@@ -138,7 +155,7 @@ class PageReader:
     def _unread_time(self, elements: list[msgspec.Raw]) -> str:
         """Return an example of a time that cannot be read. Null is none."""
         for element in elements:
-            if self._updated_at and self._time(element) is None:
+            if self._updated_at and self._order(element) is not None and self._time(element) is None:
                 found = bytes(_walked(element, self._updated_at)).decode(errors="replace")
                 if found != "null":
                     return found[:_LONGEST_EXAMPLE]
