@@ -124,7 +124,9 @@ def list_values(declared: ListDeclaration, mapping: "CompiledMapping | None" = N
     convert = _amount_conversion(declared.amount)
     if mapping is None:
         return times, PageReader(declared, times, convert)
-    return times, PageReader(declared, times, convert, mapping.skips if declared.complete else mapping.skips_part)
+    # The parts of an order are not in its list.
+    is_whole = declared.complete and not mapping.parts
+    return times, PageReader(declared, times, convert, mapping.skips if is_whole else mapping.skips_part)
 
 
 def _parse_of(declared: ListDeclaration) -> Parse | None:
