@@ -34,6 +34,7 @@ def test_the_shop_prints_its_url_and_takes_its_options(plain: Cli, tmp_path: Pat
         (("--orders", "5"), "a whole shop needs --shape: choose shopify, shopify-rest, "),
         (("--shape", "magenta"), "a whole shop needs --shape: choose shopify, shopify-rest, "),
         (("--orders", "5", "--shape", "magento", "--error-rate", "0.1"), "--error-rate does not apply to a whole shop"),
+        (("--shape", "magento", "--down", "503"), "--down does not apply to a whole shop"),
         (("--orders", "5", "--shape", "magento", "--latency", "slow"), "'slow' is not a latency"),
         (
             ("--shape", "magento", "--webhook-secret-file", "missing"),

@@ -15,6 +15,7 @@ from ingest.lab.upstream.tls import server_tls
 from ingest.process.lifecycle import stop_on_signals
 
 _CHOSEN = "currency"  # a shop takes it, but cannot change it while it runs
+_OTHER = "down"  # a field of a shop with another meaning
 
 
 def serve_shop(options: Mapping[str, Any]) -> None:
@@ -34,7 +35,8 @@ def serve_shop(options: Mapping[str, Any]) -> None:
         raise ConfigError(f"a whole shop needs --shape: choose {', '.join(KINDS)}")
     default, fields = Behaviour(), ShopBehaviour.__struct_fields__
     for unused in Behaviour.__struct_fields__:
-        if unused not in fields and unused != _CHOSEN and options[unused] != getattr(default, unused):
+        is_taken = unused == _CHOSEN or (unused in fields and unused != _OTHER)
+        if not is_taken and options[unused] != getattr(default, unused):
             raise ConfigError(f"--{unused.replace('_', '-')} does not apply to a whole shop")
     changes: dict[str, object] = {
         field: options[field]
