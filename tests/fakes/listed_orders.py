@@ -66,7 +66,7 @@ class MemoryOrders:
                 row is None
                 or at is None
                 or at > row.updated_at
-                or (ends_at > row.updated_at and row.fetched_at - ahead < again_before)
+                or (again_before is not None and ends_at > row.updated_at and row.fetched_at - ahead < again_before)
             ):
                 yield {"order_id": order_id, "is_missing": row is None}
 

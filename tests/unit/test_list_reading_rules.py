@@ -116,6 +116,16 @@ def test_orders_that_the_shop_leaves_out_are_counted() -> None:
         assert "left out of pages by the shop" in reading.gaps.sentences[0]
 
 
+def test_a_last_page_that_repeats_ends_a_list_although_orders_are_left_out_of_each_page() -> None:
+    # Magento shows the last page again after it.
+    reading = Reading(NUMBERED, NOW - 5 * SECOND, None, read_again=timedelta(minutes=5))
+    for number in (0, 5, 10, 10):
+        reading.take(page(orders(*range(number, number + 5), at=lambda _: NOW), total=30), NOW)
+
+    assert reading.request is None
+    assert reading.gaps.left_out == 15
+
+
 def test_the_shops_own_word_ends_the_list() -> None:
     one = Reading(msgspec.structs.replace(NUMBERED, has_pages=False), START, NOW)
     one.take(page(orders(1)), NOW)
@@ -358,9 +368,24 @@ def test_a_row_may_have_changed_within_the_unit_of_its_version() -> None:
     assert clock.may_have_changed(START, START, early)
     assert not clock.may_have_changed(START, START, late)
     assert not clock.may_have_changed(START, START + SECOND, early)
-    assert ListClock(START).again_before(START) == START
     assert ListClock(hour + timedelta(minutes=10)).again_before(hour) == hour + timedelta(minutes=7.5)
     assert times_of([ListedOrder("1")], clock) == ([None], [None], [None])
+
+
+def test_an_order_is_fetched_once_more_after_its_second_however_late_and_rounded_the_clock_is_read() -> None:
+    changed_at, fetches = START.replace(microsecond=400_000), [START.replace(microsecond=500_000)]
+    for number in range(60):
+        sent_at = changed_at + number * timedelta(seconds=0.7)
+        took = timedelta(seconds=number % 3)
+        clock = ListClock(sent_at.replace(microsecond=0), sent_at + took - sent_at.replace(microsecond=0))
+        before = clock.again_before(START)
+        if before is not None and fetches[-1] - clock.ahead < before:
+            fetches.append(sent_at + took)
+
+    assert len(fetches) == 2
+    assert fetches[1] >= START + 2 * SECOND
+    # Another change would have another time.
+    assert ListClock(NOW).again_before(changed_at) is None
 
 
 def test_the_newest_times_show_a_clock_that_is_behind() -> None:

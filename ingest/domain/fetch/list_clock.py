@@ -7,8 +7,13 @@ import msgspec
 
 from ingest.domain.fetch.listed import SECOND, ListedOrder
 
-# The header `Date` has whole seconds, and clocks are compared by a request that takes a moment.
+# The database of a shop may be a moment behind its web server.
 _MARGIN = 2 * SECOND
+# The header `Date` has whole seconds, and clocks are compared by a request that takes a moment. A fetch that begins this long after the
+# margin counts as later by each such comparison, so that it is not repeated.
+_UNCERTAIN = 3 * SECOND
+REPEATED_AFTER = _MARGIN + _UNCERTAIN
+"""How long after the end of its unit of time an order is fetched once more."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _UNITS = (_DAY, _HOUR, timedelta(minutes=1), SECOND)
 # How often an order is requested again within a long unit of time.
@@ -43,16 +48,16 @@ class ListClock(msgspec.Struct, frozen=True):
         unit = self.unit_of(moment)
         return moment + unit + _MARGIN + self.late if unit else moment
 
-    def again_before(self, moment: datetime) -> datetime:
-        """Return the time before which the fetch of an order with this time must have begun to be repeated now.
+    def again_before(self, moment: datetime) -> datetime | None:
+        """Return the time before which the fetch of an order with this time must have begun to be repeated now, or None for no time.
 
-        An order with a time of whole seconds may change once more within that second. It is fetched again at its end. In an hour or a
+        An order with a time of whole seconds may change once more within that second. It is fetched again after its end. In an hour or a
         day, it is also fetched in between.
         """
         final, unit = self.final_from(moment), self.unit_of(moment)
-        if self.now >= final:
+        if unit and self.now >= final + _UNCERTAIN:
             return final
-        return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else moment
+        return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else None
 
     def may_have_changed(self, moment: datetime, version: datetime, fetched_at: datetime) -> bool:
         """Whether an order may have changed without another time after its version was fetched, by our clock."""

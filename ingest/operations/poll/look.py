@@ -118,7 +118,8 @@ class Look:
         shown, seconds_behind = ShownTimes(), turn.behind
         reading = Reading(orders.shape, period.since, None, read_again=period.overlap)
         async for page, new in pages_of(orders, reading, pause_after=briefly(orders), now=self._now):
-            sent_at = page.sent_at or began_at
+            now = self._now()
+            sent_at = page.sent_at or now
             if not counts.pages:
                 began_at = min(began_at, sent_at)
             counts.pages += 1
@@ -126,7 +127,7 @@ class Look:
             counts.skipped += sum(order.is_skipped is True for order in new)
             seconds_behind = behind(shown.newest, turn, began_at)
             late = timedelta(seconds=max(seconds_behind, turn.behind))
-            clock = ListClock(sent_at, self._now() - sent_at, orders.shape.unit, late)
+            clock = ListClock(sent_at, now - sent_at, orders.shape.unit, late)
             since = max(period.since, period.enqueue_from or period.since)
             await self._take(_within(new, since - SECOND - clock.unit), clock, counts)
             on_progress(counts.listed)

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ingest.domain.errors import Fault, ListFault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
-from ingest.domain.fetch.listed import OrderList
+from ingest.domain.fetch.list_clock import REPEATED_AFTER
+from ingest.domain.fetch.listed import SECOND, OrderList
 from ingest.domain.operating.polling import PollResult, PollTurn
 from ingest.operations.leased import while_renewed
 from ingest.operations.poll.look import Found, Look, LookPeriod, OnProgress
@@ -23,7 +24,6 @@ _RENEW_EVERY = LEASE / 3
 _FIRST_PAUSE = 5.0
 _LONGEST_PAUSE = 3_600.0
 _FIRST = 1
-_SETTLED = timedelta(seconds=3)
 # An empty list is read so much further back.
 _FURTHER = (timedelta(hours=1), timedelta(days=1))
 _EMPTY = "the list is empty, although the last reading has listed orders that should still be in it"
@@ -138,8 +138,8 @@ class Turns:
 
     async def _found(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress, reached: "_Reached") -> Found:
         """Read the list from the time that it has shown. Read further back if it is empty, or has shown no times yet."""
-        # An order with a time of whole minutes, or seconds, is listed once more after their end.
-        overlap = max(self._plan.overlap, orders.shape.unit + _SETTLED)
+        # An order with a time of whole minutes, or seconds, is listed once more when it is fetched again.
+        overlap = max(self._plan.overlap, orders.shape.unit + REPEATED_AFTER + SECOND)
         begin = min(turn.position, turn.shown_until or turn.position) - overlap
         since = min(begin, turn.position - (self._plan.look_back if self._looks_back(turn) else overlap))
         # In the first reading, the times of older orders only show the clock of the list.

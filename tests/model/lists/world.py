@@ -211,9 +211,16 @@ class World:
             row = self.orders.rows.get(order_id)
             if row is None:
                 yield f"{order_id} missing ({order.updated_at:%H:%M:%S})"
-            elif row.updated_at != order.updated_at or (not behind and row.content != self._content(order)):
+            elif self._as_listed(row.updated_at) != self._as_listed(order.updated_at) or (
+                not behind and row.content != self._content(order)
+            ):
                 stored = f"stored {row.updated_at:%H:%M:%S}, fetched {row.fetched_at:%H:%M:%S.%f}"
                 yield f"{order_id} outdated ({stored}, is {order.updated_at:%H:%M:%S})"
+
+    def _as_listed(self, at: datetime) -> str:
+        """The time as far as the list shows it, if its clock is behind."""
+        behaviour = self.shop.site.behaviour
+        return at.strftime((behaviour.database_behind and behaviour.time_format) or "%FT%T")
 
     def _named(self, modes: Any) -> dict[str, object]:
         return {
