@@ -26,7 +26,7 @@ VALUES ($1, {_START}, $2, 1, clock_timestamp() + make_interval(secs => {LEASE}),
 ON CONFLICT (source) DO UPDATE
 SET holder = excluded.holder, fence = p.fence + 1, leased_until = excluded.leased_until
 WHERE ({_FREE} OR p.holder = excluded.holder) AND ($4 OR p.next_at <= clock_timestamp())
-RETURNING position, fence, failures, looked_back_at, shown_until, newest, behind, listed,
+RETURNING position, fence, failures, error, looked_back_at, shown_until, newest, behind, listed,
           fence = 1 AND position < $3 AS is_recovered
 """  # noqa: S608  constants, as below
 _RENEW = f"""

@@ -142,6 +142,7 @@ class MemoryPolls:
             self.position,
             self._fence,
             self.failures,
+            self.error,
             self._looked_back_at,
             last.shown_until,
             last.newest,

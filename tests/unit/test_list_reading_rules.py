@@ -393,7 +393,7 @@ def test_the_newest_times_show_a_clock_that_is_behind() -> None:
     shown.add([ListedOrder("none"), ListedOrder("future", NOW + SECOND)], NOW)
     first = (shown.newest, shown.until)
     shown.add(orders(3, 1, 2, 5), NOW)
-    turn = PollTurn(NOW, 2, 0, None, shown_until=START)
+    turn = PollTurn(NOW, 2, 0, None, None, shown_until=START)
 
     assert first == (None, None)
     assert (shown.newest, shown.until) == (START + 25 * SECOND, START + 15 * SECOND)

@@ -20,6 +20,8 @@ class ListRun(msgspec.Struct):
         found: orders of the period that only this pass has shown.
         idle: consecutive pages without an order that this pass has not shown.
         is_counted: whether numbers have led to a page.
+        last_ids: the orders of the last page.
+        is_repeated: whether these are the orders of the page before it.
     """
 
     since: datetime
@@ -31,6 +33,8 @@ class ListRun(msgspec.Struct):
     found: int = 0
     idle: int = 0
     is_counted: bool = False
+    last_ids: tuple[str, ...] = ()
+    is_repeated: bool = False
     seen: SeenOrders = msgspec.field(default_factory=SeenOrders)
 
 
@@ -89,7 +93,7 @@ def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool
         return not page.count and run.number > 0
     # By the places of the pages, because orders may be left out of them. After the last page, Magento repeats it.
     size = max(most, 1)
-    if run.idle and page.count and shape.is_sorted:
+    if run.is_repeated:
         # Orders may be left out of each page before.
         size = max(size, shape.size)
     return (run.number if shape.counts_elements else run.number * size) + size >= page.total

@@ -113,6 +113,8 @@ class Reading:
                 return new
             self.position = max(self.position, run.since)
         run.idle = 0 if fresh else run.idle + 1
+        ids = tuple(order.order_id for order in page.orders)
+        run.last_ids, run.is_repeated = ids, bool(ids) and ids == run.last_ids
         # All orders of a page may be left out of it.
         run.pages += bool(page.count or page.total)
         if page.count and run.passes == 1:

@@ -12,8 +12,10 @@ class PollTurn(msgspec.Struct, frozen=True):
         position: all orders that changed before this time, by the shop's clock, have been enqueued or stored.
         fence: number of the turn. Only the last one can change the position.
         failures: readings that have failed since the last success.
+        error: of the last one, or None.
         looked_back_at: when the list was last read further back, or None.
-        shown_until: the list has shown orders with times up to this one, or None before the first reading.
+        shown_until: the list has shown orders with times up to this one, or None before the first reading. If it has become empty, readings
+            begin here.
         newest: the newest time that it has shown, if any.
         behind: seconds by which the times in the list are behind the shop's clock.
         listed: orders of the last successful reading.
@@ -23,6 +25,7 @@ class PollTurn(msgspec.Struct, frozen=True):
     position: datetime
     fence: int
     failures: int
+    error: str | None
     looked_back_at: datetime | None
     shown_until: datetime | None = None
     newest: datetime | None = None

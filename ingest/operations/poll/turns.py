@@ -27,6 +27,8 @@ _FIRST = 1
 # An empty list is read so much further back.
 _FURTHER = (timedelta(hours=1), timedelta(days=1))
 _EMPTY = "the list is empty, although the last reading has listed orders that should still be in it"
+# All of these orders may have been deleted. After this number of such readings, the list counts as empty.
+_MOST_EMPTY = 3
 # How often a list is read further back.
 _LOOK_BACK_EVERY = timedelta(hours=1)
 
@@ -115,26 +117,31 @@ class Turns:
         reached = _Reached(turn.position)
         try:
             found = await while_renewed(self._found(turn, orders, on_progress, reached), self._renew(turn, reached))
+            result = self._result(turn, found, reached, has_times=orders.shape.has_times)
+            pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
+            if not await self._polls.advance(turn, result, pause):
+                raise TurnLost
         except (Fault, UserError) as error:
             await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
             raise
         except asyncio.CancelledError:
             await self._release(turn, reached.position)
             raise
-        pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
-        # It never moves back, or the list would be read again and again.
-        position, shown = max(found.position, reached.position), found.shown
-        result = PollResult(
-            position,
-            _latest(shown.until, turn.shown_until),
+        return found
+
+    def _result(self, turn: PollTurn, found: Found, reached: "_Reached", *, has_times: bool) -> PollResult:
+        shown = found.shown
+        # Without times, it only marks the beginning of an empty list.
+        shown_until = turn.shown_until if has_times or not shown.count else None
+        return PollResult(
+            # It never moves back, or the list would be read again and again.
+            max(found.position, reached.position),
+            _latest(shown.until, shown_until),
             _latest(shown.newest, turn.newest),
             found.behind,
             shown.count,
             self._looks_back(turn),
         )
-        if not await self._polls.advance(turn, result, pause):
-            raise TurnLost
-        return found
 
     async def _found(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress, reached: "_Reached") -> Found:
         """Read the list from the time that it has shown. Read further back if it is empty, or has shown no times yet."""
@@ -154,7 +161,10 @@ class Turns:
                 break
             further.pop(0)
         if turn.listed and not found.shown.count:
-            raise ListFault(_EMPTY)
+            if turn.error != _EMPTY or turn.failures < _MOST_EMPTY:
+                raise ListFault(_EMPTY)
+            # It may not be empty in truth. Readings begin here until it shows orders again.
+            found.shown.until = turn.shown_until or turn.position
         if is_first:
             found.shown.until = found.shown.until or period.since
         return found

@@ -219,8 +219,8 @@ class World:
 
     def _as_listed(self, at: datetime) -> str:
         """The time as far as the list shows it, if its clock is behind."""
-        behaviour = self.shop.site.behaviour
-        return at.strftime((behaviour.database_behind and behaviour.time_format) or "%FT%T")
+        behaviour, at = self.shop.site.behaviour, at.astimezone(UTC)
+        return at.strftime((behaviour.database_behind and behaviour.time_format) or "%FT%T.%f")
 
     def _named(self, modes: Any) -> dict[str, object]:
         return {
