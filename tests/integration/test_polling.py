@@ -356,7 +356,9 @@ async def test_a_database_that_is_behind_the_clock_of_its_web_server_hides_no_or
         assert worker.metric("ingest_poll_behind_seconds") > 590
 
 
-async def test_an_empty_list_that_contradicts_the_reading_before_is_reported_and_costs_nothing(scene: Scene, shop: ListedShop) -> None:
+async def test_an_empty_list_that_contradicts_the_reading_before_is_reported_and_costs_nothing(
+    scene: Scene, shop: ListedShop
+) -> None:
     shop.change("a", "b")
     async with scene.worker(**shop.settings()) as worker:
         await all_stored(scene, shop)

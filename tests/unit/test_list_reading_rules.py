@@ -288,6 +288,43 @@ def test_a_place_is_continued_by_another_process_and_texts_of_others_are_none() 
     assert place_of(cursor) == ListPlace(START, '@{"type":"list_place"}')
 
 
+@pytest.mark.parametrize("read_before", range(1, 7))
+def test_no_page_is_read_again_when_another_process_continues(read_before: int) -> None:
+    whole, shop = Shop(60), Shop(60)
+    read(whole, reading_of(whole))
+    reading = reading_of(shop)
+    seen: list[str] = []
+    for _ in range(read_before):
+        request = reading.request
+        assert request is not None
+        found = shop(request)
+        assert found is not None
+        seen += [order.order_id for order in reading.take(found, NOW)]
+    continued = reading_of(shop, reading.place)
+    seen += read(shop, continued)
+
+    assert shop.requests == whole.requests
+    assert sorted(seen, key=int) == [str(number) for number in range(60)]
+    assert continued.gaps.sentences == []
+
+
+def test_a_place_with_a_time_that_proves_to_be_wrong_is_continued_by_the_next_number() -> None:
+    shop = Shop(30)
+    reading = reading_of(shop)
+    first = shop(PageRequest(START))
+    assert first is not None
+    stale = [*first.orders[:-3], *orders(7, 8, 9, at=lambda number: START + timedelta(hours=number))]
+    reading.take(page(stale), NOW)
+    continued = reading_of(shop, reading.place)
+    jumped = continued.request
+    continued.take(page([]), NOW)
+
+    assert jumped is not None
+    assert jumped.since > START + timedelta(hours=7)
+    assert continued.request == PageRequest(START, NOW, None, 1)
+    assert {str(number) for number in range(30)} <= {*read(shop, continued)} | {order.order_id for order in stale}
+
+
 def test_seen_orders_are_remembered_within_a_limit() -> None:
     seen = SeenOrders()
 

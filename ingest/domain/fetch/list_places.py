@@ -34,6 +34,11 @@ def agreed_time(orders: Sequence[ListedOrder], latest: datetime) -> datetime | N
     return agreed[needed - 1] if len(agreed) >= needed else None
 
 
+def times_from(first: datetime, orders: Sequence[ListedOrder]) -> dict[str, datetime]:
+    """Return the times of orders that are not before a time, by ID."""
+    return {order.order_id: at for order in orders if (at := order.updated_at) is not None and at >= first}
+
+
 class SeenOrders:
     """Orders that were seen with the same time. Of a long list, the last 100,000 to 200,000 are remembered."""
 
@@ -63,12 +68,16 @@ class ListPlace(msgspec.Struct, frozen=True, omit_defaults=True, tag="list_place
         since: start of the period of the next request.
         cursor: of the shop.
         number: of the page or of its first element.
+        begins_at: if the next request begins there instead, without a cursor or a number. Otherwise, None.
+        known: the times of orders by ID, with one of which the response must begin then.
         gaps: of the pages before.
     """
 
     since: datetime
     cursor: str | None = None
     number: int = 0
+    begins_at: datetime | None = None
+    known: dict[str, datetime] = msgspec.field(default_factory=dict)
     gaps: ListGaps = msgspec.field(default_factory=ListGaps)
 
     def as_text(self) -> str:

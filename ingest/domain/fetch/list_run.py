@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ingest.domain.errors import ListFault
-from ingest.domain.fetch.list_places import SeenOrders
+from ingest.domain.fetch.list_places import ListPlace, SeenOrders
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape
 
 
@@ -36,6 +36,24 @@ class ListRun(msgspec.Struct):
     last_ids: tuple[str, ...] = ()
     is_repeated: bool = False
     seen: SeenOrders = msgspec.field(default_factory=SeenOrders)
+
+    def note(self, page: ListedPage, *, has_progress: bool) -> None:
+        """Note a page, and whether this pass had not shown all of its orders."""
+        self.idle = 0 if has_progress else self.idle + 1
+        ids = tuple(order.order_id for order in page.orders)
+        self.last_ids, self.is_repeated = ids, bool(ids) and ids == self.last_ids
+        # All orders of a page may be left out of it.
+        self.pages += bool(page.count or page.total)
+
+
+def continued_run(shape: ListShape, place: ListPlace) -> ListRun:
+    """Return the run at whose place another process has ended. A sorted list is read from its beginning, unless a time was tried."""
+    run = ListRun(place.since, place.cursor)
+    if place.number and (place.begins_at is not None or not shape.is_sorted):
+        # The pages before may have moved since then.
+        run.number, run.pages, run.is_counted = place.number, 1, True
+        run.received = place.number * (1 if shape.counts_elements else shape.size)
+    return run
 
 
 class PageSizes(msgspec.Struct):

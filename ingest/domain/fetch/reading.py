@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.division import Division, division_of
-from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of
-from ingest.domain.fetch.list_run import ListRun, PageSizes, continues, is_last
+from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of, times_from
+from ingest.domain.fetch.list_run import ListRun, PageSizes, continued_run, continues, is_last
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
 
 _MOST_PAGES = 100_000
@@ -53,15 +53,15 @@ class Reading:
         self._shape = shape
         self._until = until
         self._read_again = read_again
-        self._run = ListRun(begin.since, begin.cursor)
-        if begin.number and not shape.is_sorted:
-            # The pages before were read by another process, and may have moved since then.
-            self._run.number, self._run.pages, self._run.is_counted = begin.number, 1, True
-            self._run.received = begin.number * (1 if shape.counts_elements else shape.size)
+        self._run = continued_run(shape, begin)
         self._before: ListRun | None = None
+        self._known = begin.known
+        self._seen = SeenOrders()
+        if begin.begins_at is not None:
+            self._before, self._run = self._run, ListRun(begin.begins_at)
+            self._seen.new([ListedOrder(name, at) for name, at in begin.known.items()])
         self._returns = 0
         self._division: Division | None = None
-        self._seen = SeenOrders()
         self._first_at: datetime | None = None
         self._pages = 0
         self._sizes = PageSizes()
@@ -81,8 +81,10 @@ class Reading:
     @property
     def place(self) -> str:
         """Where another process can continue."""
-        run = self._before or self._run
-        return ListPlace(run.since, run.cursor, run.number, self.gaps).as_text()
+        run, before = self._run, self._before
+        if before is not None:
+            return ListPlace(before.since, before.cursor, before.number, run.since, self._known, self.gaps).as_text()
+        return ListPlace(run.since, run.cursor, run.number, gaps=self.gaps).as_text()
 
     def take(self, page: ListedPage, at: datetime) -> list[ListedOrder]:
         """Return the orders of a page that this reading has not returned before, and determine the next request.
@@ -112,11 +114,7 @@ class Reading:
                 self._run = before
                 return new
             self.position = max(self.position, run.since)
-        run.idle = 0 if fresh else run.idle + 1
-        ids = tuple(order.order_id for order in page.orders)
-        run.last_ids, run.is_repeated = ids, bool(ids) and ids == run.last_ids
-        # All orders of a page may be left out of it.
-        run.pages += bool(page.count or page.total)
+        run.note(page, has_progress=bool(fresh))
         if page.count and run.passes == 1:
             self._sizes.note(page.count)
         self._continue(page, run, at)
@@ -170,9 +168,7 @@ class Reading:
         full = self._sizes.most if run.number else max(self._sizes.most, self._shape.size)
         if page.has_more is None and page.total is None and page.count < full:
             return False
-        first = settled - SECOND - self._shape.unit
-        again = sum(order.updated_at is not None and order.updated_at >= first for order in page.orders)
-        return 2 * again <= page.count
+        return 2 * len(times_from(settled - SECOND - self._shape.unit, page.orders)) <= page.count
 
     def _begin_at(self, settled: datetime, page: ListedPage, run: ListRun) -> None:
         if self._repeats(run):
@@ -180,6 +176,7 @@ class Reading:
         self._before = run
         self._step(run, page)
         self._run = ListRun(settled)
+        self._known = times_from(settled - SECOND - self._shape.unit, page.orders)
 
     def _end(self, run: ListRun) -> None:
         if self._repeats(run):
