@@ -212,7 +212,7 @@ class World:
             if row is None:
                 yield f"{order_id} missing ({order.updated_at:%H:%M:%S})"
             elif self._as_listed(row.updated_at) != self._as_listed(order.updated_at) or (
-                not behind and row.content != self._content(order)
+                behind <= timedelta() and row.content != self._content(order)
             ):
                 stored = f"stored {row.updated_at:%H:%M:%S}, fetched {row.fetched_at:%H:%M:%S.%f}"
                 yield f"{order_id} outdated ({stored}, is {order.updated_at:%H:%M:%S})"
