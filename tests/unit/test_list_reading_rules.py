@@ -338,6 +338,19 @@ def test_seen_orders_are_remembered_within_a_limit() -> None:
 # -- pages that fail -------------------------------------------------------------------------------------------------
 
 
+def test_an_order_that_moves_between_the_parts_of_a_page_is_read() -> None:
+    shop = Shop(8)
+    shop.broken = {"2"}
+
+    def change() -> None:
+        # All others move forward, and the order that has broken the page is repaired.
+        shop.broken, shop.times["0"] = set(), NOW
+
+    shop.after = change
+
+    assert set(read(shop, reading_of(shop))) == set(shop.times)
+
+
 @pytest.mark.parametrize("broken", [{"4"}, {"0", "1", "9"}, {"12", "13", "14", "29"}])
 @pytest.mark.parametrize("shape", [NUMBERED, ELEMENTS])
 @pytest.mark.parametrize("says_total", [True, False])

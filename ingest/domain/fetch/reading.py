@@ -243,7 +243,8 @@ class Reading:
         for index, order_id in part.unread:
             after = f", after the order {order_id}" if order_id else ""
             self.gaps.add_unread(f"element {index + 1:,} from {run.since:%FT%TZ} on{after}")
-        run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 1, True, 0, 0
+        # Orders may have moved between the parts, as between pages.
+        run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 2, True, 0, 0
         run.number = part.end if self._shape.counts_elements else run.number + 1
         if has_ended:
             self._end(run)
