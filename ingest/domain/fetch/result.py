@@ -21,7 +21,8 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     exchange: Exchange
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
+# With garbage collection, because the traceback of a raised fault leads back to it.
+class Failed(msgspec.Struct, frozen=True):
     """An order that could not be fetched.
 
     Attributes:
