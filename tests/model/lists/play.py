@@ -13,7 +13,8 @@ from model.lists.world import EARLIEST, Endless, MakeList, World
 
 # Changes are shown by then.
 _SETTLED = timedelta(seconds=100)
-_WAIT = 120.0
+# The times of a database that is ahead end later.
+_WAIT = 200.0
 _CUT = 0.3
 # So often, a poll reports an empty list.
 _MOST_EMPTY = 3
