@@ -137,6 +137,10 @@ on-call: .venv/ready servers  ## twelve situations of an operator on call, repai
 fleet: .venv/ready servers  ## the cost of 1,000 worker processes for Redis; ARGS="--rate 5000 --processes 100 --nodes 6 --partitions 6"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.measure $(ARGS)
 
+.PHONY: many-sources
+many-sources: .venv/ready  ## connections, CPU and /metrics of 1, 50, 200 and 400 sources in one process, and a burst; ARGS="--sources 200"
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.many_sources $(ARGS)
+
 .PHONY: nodes
 nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of equal CPU shares, and the CPU of an order; root on Linux
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.nodes $(ARGS)

@@ -301,7 +301,7 @@ def each_source() -> Section:
                 [
                     Query(
                         by_source(
-                            f"{_rate(_REQUESTS, 'source', _FAILED)} / ({_rate(_REQUESTS, 'source')} > 0)",
+                            f"({_rate(_REQUESTS, 'source', _FAILED)} or 0 * {_rate(_REQUESTS, 'source')}) / ({_rate(_REQUESTS, 'source')} > 0)",
                         ),
                         "{{source}}",
                     )

@@ -68,7 +68,7 @@ class ApiSeries:
             Spec(
                 "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the response is ready.",
                 "route,method,code", tuple(f"{path},{method},{code}" for path, method in self._routes for code in CODES),
-                _REQUEST_BOUNDS, is_sparse=True,
+                _REQUEST_BOUNDS,
             ),
             Spec(
                 "ingest_api_accepted_total", "counter", "Orders that the HTTP API has enqueued.", "origin",

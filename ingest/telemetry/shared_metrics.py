@@ -37,12 +37,11 @@ class Spec(msgspec.Struct, frozen=True):
     """The declaration of a metric whose label values are all known in advance.
 
     Attributes:
-        kind: counter, gauge or histogram.
+        kind: counter, gauge or histogram. A histogram's series is exported after its first observation, the others from the start.
         label: the names of its labels, separated by commas, or "" for none.
         values: the combinations of the labels' values, separated by commas, or ("",) without a label.
         bounds: a histogram's upper bucket bounds, ascending, without infinity.
         combine: how the values of all processes are combined.
-        is_sparse: whether a series is exported only after its first count, because few combinations occur.
         by_source: whether each source has its own series, which the label `source` names before the other labels.
     """
 
@@ -53,7 +52,6 @@ class Spec(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ("",)
     bounds: tuple[float, ...] = ()
     combine: Literal["sum", "max"] = "sum"
-    is_sparse: bool = False
     by_source: bool = False
 
     @property

@@ -72,7 +72,10 @@ def parts_with_data(query: str) -> list[str]:
 
 
 def _parts(node: Any) -> Iterator[str]:
-    if any(_may_be_empty(inner) for inner in _nodes(node)):
+    if isinstance(node, parser.BinaryExpr) and str(node.op) == "or" and node.rhs.prettify().startswith("0 * "):
+        # The left side is empty until something has happened that may never happen, for which the right side has a zero.
+        yield from _parts(node.rhs)
+    elif any(_may_be_empty(inner) for inner in _nodes(node)):
         for child in _children(node):
             yield from _parts(child)
     elif isinstance(node, parser.MatrixSelector):

@@ -74,10 +74,12 @@ class RunningWorker:
     registry: CollectorRegistry
 
     def metric(self, name: str, **labels: str) -> float:
-        """A sample as /metrics would show it."""
+        """A sample as /metrics would show it, or 0 for a duration that was not observed yet."""
         value = self.registry.get_sample_value(name, {"source": "", **labels})
         if value is None:
             value = self.registry.get_sample_value(name, labels)
+        if value is None and name.endswith("_seconds_count"):
+            return 0.0
         assert value is not None, f"no sample {name} {labels}"
         return value
 

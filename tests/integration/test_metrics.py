@@ -34,7 +34,7 @@ LANES = {"ingest_queue_lane_depth", "ingest_queue_lane_pending", "ingest_queue_l
 WORKERS = {
     "ingest_orders": ("counter", "outcome", {"stored", "unchanged", "erased", "retried", "dead"}),
     "ingest_order_latency_seconds": ("histogram", None, set()),
-    "ingest_upstream_request_seconds": ("histogram", "code", {"2xx", "3xx", "4xx", "429", "5xx", "timeout", "error"}),
+    "ingest_upstream_request_seconds": ("histogram", "code", {"2xx"}),  # others with their first response
     "ingest_store_seconds": ("histogram", None, set()),
     "ingest_store_batch_rows": ("histogram", None, set()),
     "ingest_last_success_timestamp_seconds": ("gauge", None, set()),
