@@ -84,7 +84,7 @@ async def test_an_entry_goes_to_its_consumer_immediately_while_the_others_go_on_
     assert [await reading[number] for number in (1, 2, 4)] == [[], [], []]
 
 
-async def test_a_consumer_that_comes_later_reads_alone_until_the_same_instant(
+async def test_a_consumer_that_comes_later_gets_its_entry_while_the_others_go_on_waiting(
     redis: Redis, consumers: list[Consumer]
 ) -> None:
     reading = [asyncio.create_task(consumer.read(5, BLOCK)) for consumer in consumers[1:]]
@@ -96,6 +96,31 @@ async def test_a_consumer_that_comes_later_reads_alone_until_the_same_instant(
     assert [delivery.order_id for delivery in await late] == ["a"]
     assert not any(task.done() for task in reading)
     await asyncio.gather(*reading)
+
+
+async def test_a_consumer_that_comes_late_joins_the_read_of_the_others(redis: Redis, consumers: list[Consumer]) -> None:
+    async def streams_of_reads() -> list[int]:
+        """How many streams each read of a round names in which the last consumer is late."""
+        async with redis.monitor() as monitor:
+            reading = [asyncio.create_task(consumer.read(5, BLOCK)) for consumer in consumers[1:]]
+            await eventually(lambda: is_waiting_together(redis))
+            await asyncio.gather(*reading, consumers[0].read(5, BLOCK))
+            await redis.echo("end")
+            counts = []
+            async for each in monitor.listen():
+                words = each["command"].split()
+                if words[0] == "ECHO":
+                    return counts
+                if words[0] == "XREADGROUP":
+                    counts.append(words.count(">"))
+        raise AssertionError("the server has ended the monitor")
+
+    async def has_joined() -> bool:
+        # On a busy machine, a round may end before the last consumer comes.
+        counts = await streams_of_reads()
+        return counts[0] == 8 and counts[-1] == 10 and 2 not in counts
+
+    await eventually(has_joined)
 
 
 async def test_no_consumer_gets_more_than_it_has_room_for(redis: Redis, consumers: list[Consumer]) -> None:

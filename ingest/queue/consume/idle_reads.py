@@ -1,8 +1,9 @@
 """One blocking read for all idle consumers of a process, which would otherwise be one each.
 
 A consumer is idle after its own read has waited without a result. All idle consumers wait until the same instants, about a second
-apart. In between, a consumer that has nothing left to do waits with a separate read, so that no entry waits for the next instant. A
-consumer whose queue Redis denies access to does not get here, because its own read fails.
+apart. On a busy machine some come late, so the read is short and repeated until all have come, with those that have come since. A
+consumer that is not expected waits with a separate read until the same instant, so that no entry waits for it. A consumer whose queue
+Redis denies access to does not get here, because its own read fails.
 
 If the process dies here, or a reply is lost, the entries are pending under the names of their consumers, as with every read.
 """
@@ -20,7 +21,8 @@ from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
-# Seconds for which the first consumer waits for the others, which come from the same instant, at most.
+# Seconds for which the first consumer waits for the others, which come from the same instant, at most. A read without some of them is as
+# short, and each further one twice as long, so that a consumer waits for the next read at most for as long as it was late.
 _GATHERING = 0.025
 # The last part of the time between two instants, which is too short for a read.
 _TOO_SHORT = 0.05
@@ -56,8 +58,9 @@ class IdleReads:
         self._reading: asyncio.Task[None] | None = None
         self._is_gathering = False
         self._are_combined = True
-        # How many consumers wait together next: those that did before, and those that came too late for that.
-        self._expected = self._late = 0
+        # How many consumers wait together next: those that did before, and those that came unexpectedly.
+        self._expected = self._unexpected = 0
+        self._come = 0
         self._are_here = asyncio.Event()
         self.longest = longest
 
@@ -69,22 +72,24 @@ class IdleReads:
     async def read(self, group: str, name: str, streams: Sequence[str], count: int) -> Mapping[bytes, Any] | None:
         """New entries by stream, up to `count` of each, waiting until the next instant.
 
-        None if the consumer has to read by itself: the others wait already, or Redis denies access to one of the streams.
+        None if the consumer has to read by itself: all others wait already, or Redis denies access to one of the streams.
         """
         if not self._are_combined:
             return None
         if self._reading is None:
             self._reader = (group, name)
         elif not self._is_gathering or self._reader != (group, name):
-            self._late += 1
+            self._unexpected += 1
             return None
         waiting = _Waiting(streams, count, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._reading is None:
             self._is_gathering = True
+            self._come = 0
             self._are_here.clear()
             self._reading = asyncio.create_task(self._gather_and_read())
-        if len(self._waiting) >= self._expected:
+        self._come += 1
+        if self._come >= self._expected:
             self._are_here.set()
         return await waiting.entries
 
@@ -100,20 +105,20 @@ class IdleReads:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GATHERING):
                     await self._are_here.wait()
-            self._is_gathering = False
             result = await self._read_until(asyncio.get_running_loop().time() + self.seconds_left())
         except QueueUnavailable as error:
             result = error
         finally:
             self._reading, self._is_gathering = None, False
             rest, self._waiting = self._waiting, []
-            self._expected, self._late = len(rest) + self._late, 0
+            self._expected, self._unexpected = len(rest) + self._unexpected, 0
             for each in rest:
                 each.settle(result)
 
     async def _read_until(self, instant: float) -> Mapping[bytes, Any] | None:
         """Read for all that wait. Consumers without entries wait until the instant. Returns the result for them."""
         loop = asyncio.get_running_loop()
+        longest = _GATHERING
         with translated():
             # A read may end a little early.
             while (left := instant - loop.time()) > _TOO_SHORT / 10:
@@ -121,6 +126,9 @@ class IdleReads:
                 self._waiting = [each for each in self._waiting if not each.entries.done()]
                 if not self._waiting:
                     break
+                self._is_gathering = not self._are_here.is_set()
+                if self._is_gathering:
+                    left, longest = min(left, longest), 2 * longest
                 try:
                     found = by_stream(await self._call(max(1, int(left * 1000))))
                 except ResponseError as error:
