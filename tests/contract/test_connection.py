@@ -53,6 +53,24 @@ def test_a_connection_that_redis_has_closed_while_it_was_idle_is_opened_again(
     assert run(ping_after_the_end()) is True
 
 
+async def test_connections_that_only_a_start_has_needed_are_closed_while_another_is_used(redis_url: str) -> None:
+    async with control_client(redis_url) as client:
+        pool = client.connection_pool
+        opened = [await pool.get_connection() for _ in range(3)]
+        for connection in opened:
+            await pool.release(connection)
+
+        async def are_closed() -> bool:
+            await client.ping()
+            return [connection.is_connected for connection in opened] == [False, False, True]
+
+        await eventually(are_closed)
+        again = [await pool.get_connection() for _ in range(3)]
+        assert all(connection.is_connected for connection in again)
+        for connection in again:
+            await pool.release(connection)
+
+
 async def is_closed(connection: Any) -> bool:
     return not connection.is_connected or await connection.can_read()
 

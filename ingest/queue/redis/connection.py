@@ -5,9 +5,11 @@ because it decides which commands may be repeated. See `checked_connections` for
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar, cast
 
 from redis import exceptions as redis_errors
@@ -35,6 +37,7 @@ _T = TypeVar("_T")
 
 COMMAND_TIMEOUT = 5.0
 CONTROL_CONNECTIONS = 4
+_UNUSED = 10.0
 
 # Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
 # waiting helps.
@@ -60,7 +63,14 @@ class NoGroup(Exception):
 
 
 class _ControlPool(BlockingConnectionPool):
-    """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout."""
+    """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout.
+
+    A connection that has been unused for `_UNUSED` seconds is closed as well, such as those of a start. The last used one is taken first.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._released_at: dict[AbstractConnection, float] = {}
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         # redis-py sends by a connection that the server has closed while it was idle, unless its maintenance notifications are off.
@@ -69,13 +79,16 @@ class _ControlPool(BlockingConnectionPool):
         await super().ensure_connection(connection)
 
     async def release(self, connection: AbstractConnection) -> None:
-        if not connection.is_connected:
-            await self.close_idle()
+        now = self._released_at[connection] = monotonic()
+        await self.close_idle(now - _UNUSED if connection.is_connected else now)
         await super().release(connection)
 
-    async def close_idle(self) -> None:
+    async def close_idle(self, since: float = math.inf) -> None:
+        """Close the connections that no command uses, and that none has used since that time."""
         for connection in list(self._get_free_connections()):
-            await connection.disconnect(nowait=True)
+            if self._released_at.get(connection, math.inf) <= since:
+                self._released_at.pop(connection, None)
+                await connection.disconnect(nowait=True)
 
 
 def control_client(at: str | Owner | Server | Topology, connections: int = CONTROL_CONNECTIONS) -> Redis:
