@@ -35,9 +35,8 @@ from ingest.queue.redis.topology.node_connections import Redirected
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-COMMAND_TIMEOUT = 5.0
+COMMAND_TIMEOUT, _UNUSED = 5.0, 10.0
 CONTROL_CONNECTIONS = 4
-_UNUSED = 10.0
 
 # Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
 # waiting helps.
@@ -63,10 +62,7 @@ class NoGroup(Exception):
 
 
 class _ControlPool(BlockingConnectionPool):
-    """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout.
-
-    A connection that has been unused for `_UNUSED` seconds is closed as well, such as those of a start. The last used one is taken first.
-    """
+    """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -79,12 +75,12 @@ class _ControlPool(BlockingConnectionPool):
         await super().ensure_connection(connection)
 
     async def release(self, connection: AbstractConnection) -> None:
-        now = self._released_at[connection] = monotonic()
-        await self.close_idle(now - _UNUSED if connection.is_connected else now)
+        # The last used connection is taken first, so that the connections that only a start has needed become old.
+        self._released_at[connection] = now = monotonic()
+        await self.close_idle(now - _UNUSED if connection.is_connected else math.inf)
         await super().release(connection)
 
     async def close_idle(self, since: float = math.inf) -> None:
-        """Close the connections that no command uses, and that none has used since that time."""
         for connection in list(self._get_free_connections()):
             if self._released_at.get(connection, math.inf) <= since:
                 self._released_at.pop(connection, None)
