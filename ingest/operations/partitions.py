@@ -1,10 +1,11 @@
 """Shows the partitions of queues, changes their number and repairs their lanes while workers and producers run.
 
-A change continues wherever it ended when it is started again. Until then, workers read the queues of both numbers.
+One process at a time changes the partitions of a queue. A change continues wherever it ended when it is started again. Until then, workers read the queues of both numbers.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,8 +15,12 @@ from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
+from ingest.operations.leased import while_renewed
+from ingest.queue.operate.dead_letter_pages import Call
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.operate.repeated_calls import RepeatedCalls
+from ingest.queue.partitions.change_hold import ChangeHold, HeldChange
+from ingest.queue.partitions.draining import ChangedMeanwhile
 from ingest.queue.partitions.lane_repair import LaneRepair
 from ingest.queue.partitions.layout_record import LayoutRecord, read_layouts
 from ingest.queue.partitions.repartitioning import Progress, Repartitioning
@@ -23,6 +28,8 @@ from ingest.queue.redis.connection import control_client
 
 # Between two looks at the former partitions.
 _INTERVAL = 0.5
+# Seconds to end the hold of a change. If this fails, it expires.
+_LAST_WAIT = 5.0
 
 
 class Phase(StrEnum):
@@ -133,34 +140,62 @@ async def change_partitions(
     backends: Backends,
     partitions: int,
     *,
+    holder: str,
     on_progress: Callable[[Progress], None] = lambda _: None,
+    on_held: Callable[[HeldChange], None] = lambda _: None,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> Changed:
     """Change the number of partitions, and return when the former ones are drained. Waits while Redis is unavailable.
 
+    While another process changes the partitions of the queue, it waits. If that process dies, it continues.
+
     Args:
         backends: the queue.
         partitions: the new number, or the recorded one to continue a change.
+        holder: the name of this process for others that wait.
         on_progress: called with the state after each step.
+        on_held: called with the change of the process that is waited for, again and again.
         on_wait: called with each reason for waiting.
 
     Raises:
         ChangedMeanwhile: another process has changed the number at the same time.
     """
+    call = RepeatedCalls(on_wait).call
     async with control_client(backends.redis_url) as client:
-        record = LayoutRecord(client, backends.stream, backends.partitions)
-        steps = Repartitioning(client, record, backends.group, backends.results_age)
-        call = RepeatedCalls(on_wait).call
-        before = await call(record.read)
-        await call(steps.begin, partitions)
-        moved = 0
-        while True:
-            progress = await call(steps.drain)
-            moved += progress.moved
-            on_progress(progress)
-            if progress.is_complete or progress.layout.partitions != partitions:
-                return Changed(before, progress.layout, moved)
-            await asyncio.sleep(_INTERVAL)
+        hold = ChangeHold(client, backends.stream, HeldChange(holder, partitions))
+        try:
+            while (other := await call(hold.take)) is not None:
+                on_held(other)
+                await asyncio.sleep(_INTERVAL)
+
+            def note(progress: Progress) -> None:
+                hold.change = HeldChange(holder, partitions, progress.entries + progress.retries)
+                on_progress(progress)
+
+            return await while_renewed(_change(client, backends, partitions, note, call), hold.renew())
+        finally:
+            with suppress(QueueUnavailable, TimeoutError):
+                async with asyncio.timeout(_LAST_WAIT):
+                    await hold.release()
+
+
+async def _change(
+    client: Redis, backends: Backends, partitions: int, on_progress: Callable[[Progress], None], call: Call
+) -> Changed:
+    record = LayoutRecord(client, backends.stream, backends.partitions)
+    steps = Repartitioning(client, record, backends.group, backends.results_age)
+    before = await call(record.read)
+    await call(steps.begin, partitions)
+    moved = 0
+    while True:
+        progress = await call(steps.drain)
+        if progress.layout.partitions != partitions:
+            raise ChangedMeanwhile(f"another process has changed the partitions to {progress.layout.partitions}")
+        moved += progress.moved
+        on_progress(progress)
+        if progress.is_complete:
+            return Changed(before, progress.layout, moved)
+        await asyncio.sleep(_INTERVAL)
 
 
 async def repair_lanes(

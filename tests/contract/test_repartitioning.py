@@ -16,8 +16,10 @@ from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser
-from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.partitions.repartitioning import ChangedMeanwhile, Repartitioning
+from ingest.queue.partitions.change_hold import ChangeHold, HeldChange
+from ingest.queue.partitions.draining import ChangedMeanwhile, Draining
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
+from ingest.queue.partitions.repartitioning import Repartitioning
 from ingest.queue.produce.producer_errors import QueueClosed
 from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
 from ingest.queue.produce.submission import submissions
@@ -98,8 +100,8 @@ async def test_dead_letters_move_to_the_partition_of_their_order_with_all_their_
         dead_fields("a", "not_found", document="{}", other="kept", ingest_seen_key="k"),
         Keys.of(queue_name),
     )
-    entry_id: bytes = await redis.xadd(former.dead, fields)  # type: ignore[arg-type]
-    await redis.hset(former.dead_seen, "k", entry_id + b" 8 1700000000000 5")  # type: ignore[misc]
+    first: bytes = await redis.xadd(former.dead, fields)  # type: ignore[arg-type]
+    await redis.hset(former.dead_seen, "k", first + b" 8 1700000000000 5")  # type: ignore[misc]
     await dead_letter(redis, queue_name, *ORDERS)
 
     layout = await repartitioning.begin(6)
@@ -113,7 +115,7 @@ async def test_dead_letters_move_to_the_partition_of_their_order_with_all_their_
     [(entry_id, kept)] = await redis.xrange(Keys.of(layout.queue_of_order("a")).dead, count=1)
     assert await redis.hgetall(former.dead_seen) == {}
     assert await redis.hget(Keys.of(layout.queue_of_order("a")).dead_seen, "k") == entry_id + b" 8 1700000000000 5"
-    assert kept == fields
+    assert kept == fields | {b"ingest_moved_from": queue_name.encode() + b" " + first}
 
 
 async def test_a_dead_letter_that_a_failover_loses_in_its_new_partition_is_added_again(
@@ -121,10 +123,9 @@ async def test_a_dead_letter_that_a_failover_loses_in_its_new_partition_is_added
 ) -> None:
     await dead_letter(redis, queue_name, "a")
     new = Keys.of((await repartitioning.begin(2)).queue_of_order("a"))
-    [entry_id] = [entry_id for entry_id, _ in await redis.xrange(Keys.of(queue_name).dead)]
     await repartitioning.drain()
     assert await dead_orders(redis, queue_name) == ["a"]
-    for key in (new.dead, f"{new.records}moved:{queue_name}:{entry_id.decode()}"):
+    for key in (new.dead, new.dead_moved):
         await redis.delete(key)
 
     ended = [(await on(redis, queue_name).drain()).is_complete for _ in range(2)]
@@ -132,6 +133,84 @@ async def test_a_dead_letter_that_a_failover_loses_in_its_new_partition_is_added
     assert ended == [False, True]
     assert await dead_orders(redis, queue_name) == []
     assert await dead_orders(redis, (await LayoutRecord(redis, queue_name).read()).queue_of_order("a")) == ["a"]
+
+
+async def all_dead(redis: Redis, layout: Layout) -> list[tuple[str, str]]:
+    """Each dead letter with its queue."""
+    queues = (*layout.queues, *layout.others)
+    return sorted([(order, queue) for queue in queues for order in await dead_orders(redis, queue)])
+
+
+async def test_dead_letters_that_are_in_two_partitions_move_on_once_and_return(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await dead_letter(redis, queue_name, *ORDERS)
+    # A retry, so that no change is complete before.
+    await redis.zadd(Keys.of(queue_name).retry, {"r": 2**42})
+    for partitions in (8, 3, 8):
+        # One pass adds the dead letters. This process ends before the pass that deletes them.
+        await on(redis, queue_name).begin(partitions)
+        await on(redis, queue_name).drain()
+    await redis.delete(Keys.of(queue_name).retry)
+
+    while not (ended := await repartitioning.drain()).is_complete:
+        pass
+
+    assert await all_dead(redis, ended.layout) == sorted((each, ended.layout.queue_of_order(each)) for each in ORDERS)
+    assert [await redis.exists(Keys.of(queue).dead_moved) for queue in ended.layout.current] == [0] * 8
+
+
+async def test_moves_for_an_earlier_layout_are_rejected(redis: Redis, queue_name: str) -> None:
+    await dead_letter(redis, queue_name, *ORDERS)
+    earlier = await on(redis, queue_name).begin(8)
+    await on(redis, queue_name).begin(8)
+
+    with pytest.raises(ChangedMeanwhile):
+        await Draining(redis, GROUP).move_dead_letters(earlier, queue_name)
+
+    assert await all_dead(redis, earlier) == sorted((each, queue_name) for each in ORDERS)
+
+
+@pytest.mark.parametrize("handled", ["replay", "drop"])
+async def test_a_dead_letter_that_was_replayed_or_dropped_after_its_move_does_not_return(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning, handled: str
+) -> None:
+    await dead_letter(redis, queue_name, "a")
+    target = (await repartitioning.begin(2)).queue_of_order("a")
+    await repartitioning.drain()
+    dead_letters = DeadLetters(redis, target, group=GROUP)
+    await getattr(dead_letters, handled)(Selection(everything=True))
+
+    ended = await repartitioning.drain()
+
+    assert ended.is_complete
+    assert await all_dead(redis, ended.layout) == []
+    entries = await redis.xrange(Keys.of(target).express)
+    assert [b"ingest_moved_from" in fields for _, fields in entries] == [False] * (handled == "replay")
+
+
+async def test_one_process_holds_a_change_until_it_releases_it(redis: Redis, queue_name: str) -> None:
+    changes = [HeldChange("one", 8, 5), HeldChange("two", 3)]
+    one, two = (ChangeHold(redis, queue_name, change) for change in changes)
+
+    held = [await one.take(), await two.take(), await one.take()]
+    await two.release()
+    still = await two.take()
+    await one.release()
+
+    assert held == [None, changes[0], None]
+    assert (still, await two.take()) == (changes[0], None)
+    assert (await LayoutRecord(redis, queue_name).read()).generation == 0
+
+
+async def test_a_process_that_was_cut_off_ends_when_another_one_holds_its_change(redis: Redis, queue_name: str) -> None:
+    cut_off, heir = (ChangeHold(redis, queue_name, HeldChange(name, 8)) for name in ("cut-off", "heir"))
+    await cut_off.take()
+    await redis.hset(layout_key(queue_name), "held_until", 0)  # type: ignore[misc]
+    await heir.take()
+
+    with pytest.raises(ChangedMeanwhile, match="heir has taken over"):
+        await cut_off.renew()
 
 
 class Interrupted(Redis):
@@ -218,12 +297,12 @@ async def test_a_change_and_its_reversal_lose_no_order(
 
 
 async def test_each_step_may_be_repeated_by_another_process(redis: Redis, queue_name: str) -> None:
-    for _ in range(3):
-        layout = await on(redis, queue_name).begin(4)
+    for generation in range(1, 4):
+        assert await on(redis, queue_name).begin(4) == Layout(queue_name, 4, (1,), generation)
     ended = [(await on(redis, queue_name).drain()).layout for _ in range(3)]
+    again = await on(redis, queue_name).begin(4)
 
-    assert layout == Layout(queue_name, 4, (1,), 1)
-    assert ended == [Layout(queue_name, 4, (), 2)] * 3
+    assert [*ended, again] == [Layout(queue_name, 4, (), 4)] * 4
 
 
 async def test_of_two_concurrent_changes_one_is_told(redis: Redis, queue_name: str) -> None:

@@ -38,12 +38,16 @@ SEEN_KEY = b"ingest_seen_key"
 # How often, and when last (ms), the order became this dead letter. They are kept in a hash, and added when the dead letter is read.
 SEEN = b"ingest_seen"
 LAST_SEEN_AT = b"ingest_last_seen_at"
+# The queue and the ID of a dead letter in its first partition. It identifies the dead letter in all partitions to which it moves.
+MOVED_FROM = b"ingest_moved_from"
 
 # The other fields of an entry with more than a Lua script can pass on: a MessagePack array of names and values.
 PACKED = b"ingest_packed"
 
 OF_RETRIES = frozenset((RETRY_REASON, RETRY_ERROR))
-OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT, SEEN_KEY, SEEN, LAST_SEEN_AT))
+OF_DEAD_LETTERS = frozenset(
+    (REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT, SEEN_KEY, SEEN, LAST_SEEN_AT, MOVED_FROM)
+)
 OF_MOVES = frozenset((ENQUEUED_AT, ATTEMPT, GROUP, REPLAYS, REPLAYED_AT))
 KNOWN = (
     OF_RETRIES
@@ -52,4 +56,4 @@ KNOWN = (
     | {ORDER_ID, DOCUMENT, TRACEPARENT, ORIGIN, FORMER_ORIGIN, PUSHED_AT, EVENT_AT, EXPECTED_VERSION}
 )
 # Shown in lists. A document may be large.
-LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, EXPECTED_VERSION, GROUP, SEEN_KEY}
+LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, EVENT_AT, EXPECTED_VERSION, GROUP, SEEN_KEY, MOVED_FROM}

@@ -39,6 +39,7 @@ class Keys(msgspec.Struct, frozen=True):
         retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
         dead_seen: hash with the counts of dead letters that are there already, see `_seen.lua`.
+        dead_moved: hash with the identities of dead letters that a change of the partitions has moved here.
         results: the group's stream of the results of orders.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
@@ -64,6 +65,7 @@ class Keys(msgspec.Struct, frozen=True):
     retry_announced: str
     dead: str
     dead_seen: str
+    dead_moved: str
     results: str
     alive: str
     standing: str
@@ -96,6 +98,7 @@ class Keys(msgspec.Struct, frozen=True):
             retry_announced=f"{base}:retry-announced{suffix}",
             dead=f"{base}:dead{suffix}",
             dead_seen=f"{base}:dead-seen{suffix}",
+            dead_moved=f"{base}:dead-moved{suffix}",
             results=f"{base}:results{suffix}",
             alive=f"{base}:alive:{group}",
             standing=f"{base}:standing:{group}",

@@ -1,8 +1,9 @@
 """Moves the traces of orders out of former partitions, and reports the rest that workers have to process.
 
 Dead letters and the marks of erased orders move to the order's current partition. A dead letter is added there by one pass and deleted here
-by the next one, if it is still there. So it remains in at least one of them if this process dies, or if a failover loses the addition. Entries
-and retries stay until workers have processed them.
+by the next one, if it is still there. So it remains in at least one of them if this process dies, or if a failover loses the addition. Its
+identity travels with it, and the queue that adds it remembers the identity until the change is complete, so each dead letter is added once,
+however often it is moved. Entries and retries stay until workers have processed them.
 """
 
 from collections import defaultdict
@@ -14,20 +15,27 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import Selection
-from ingest.domain.deliveries.entry_fields import SEEN_KEY
+from ingest.domain.deliveries.entry_fields import MOVED_FROM, SEEN_KEY
+from ingest.domain.errors import UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letter_pages import DeadLetterPages, Row, together
 from ingest.queue.partitions.groups import groups_of
+from ingest.queue.redis.combined_calls import ClientRunner
 from ingest.queue.redis.connection import replies, translated
+from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.scripts import load
 
 _EVERYTHING = Selection(everything=True)
-_ERASED_PAGE = 1_000
+_PAGE = 1_000
 # Dead letters that are read by one round trip.
 _MOVED_TOGETHER = 50
-# Dead letters that one pass adds, so that the next one comes before the records of their moves expire.
+# Dead letters that one pass adds. Until the next pass, they are in two partitions.
 _MOST_ADDED = 10_000
+
+
+class ChangedMeanwhile(UserError):
+    """Another process has changed the partitions at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class Draining:
         self._group = group
         self._rest = load(client, "partition_rest")
         self._adopt = load(client, "adopt_dead_letter")
-        self._drop = load(client, "drop")
+        self._drop = load(client, "drop_moved")
 
     async def rest(self, layout: Layout, queue: str) -> Rest:
         """Return the orders that workers have to process."""
@@ -84,7 +92,11 @@ class Draining:
         return Rest(*counts, is_open=bool(is_open), is_empty=not (has_orders or is_open))
 
     async def move_dead_letters(self, layout: Layout, queue: str) -> DeadLetterMoves:
-        """Add dead letters of orders that belong to another partition there, and delete those that an earlier call has added."""
+        """Add dead letters of orders that belong to another partition there, and delete those that an earlier call has added.
+
+        Raises:
+            ChangedMeanwhile: producers enqueue by a later layout already.
+        """
         added = 0
         for group in await groups_of(self._client, queue, self._group):
             pages = DeadLetterPages(self._client, Keys.of(queue, group))
@@ -102,11 +114,11 @@ class Draining:
         key, start = Keys.of(queue).erased, 0
         while True:
             with translated():
-                page: Any = await self._client.zrange(key, start, start + _ERASED_PAGE - 1, withscores=True)
+                page: Any = await self._client.zrange(key, start, start + _PAGE - 1, withscores=True)
             await self._mark(_by_partition(layout, queue, dict(page)))
-            if len(page) < _ERASED_PAGE:
+            if len(page) < _PAGE:
                 return
-            start += _ERASED_PAGE
+            start += _PAGE
 
     async def _mark(self, erased: Mapping[str, Mapping[bytes, float]]) -> None:
         for target, marks in erased.items():
@@ -114,25 +126,45 @@ class Draining:
                 await self._client.zadd(Keys.of(target).erased, marks, nx=True)
 
     async def _move(self, layout: Layout, queue: str, group: str, rows: Sequence[Row]) -> int:
-        source, there = Keys.of(queue, group), []
+        source = Keys.of(queue, group)
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 for entry, _ in rows:
                     pipe.xrange(source.dead, entry.entry_id, entry.entry_id)
                 found = [each for entries in await replies(pipe) for each in entries]
+            if not found:
+                return 0
+            seen: Any = await self._client.hmget(source.dead_seen, [fields.get(SEEN_KEY, b"") for _, fields in found])
             order_ids = {entry.entry_id.encode(): entry.order_id or "" for entry, _ in rows}
-            for entry_id, fields in found:
+            calls = []
+            for (entry_id, fields), noted in zip(found, seen, strict=True):
                 target = Keys.of(layout.queue_of_order(order_ids[entry_id]), group)
-                record = f"{target.records}moved:{queue}:{entry_id.decode()}"
-                parts = [part for pair in fields.items() for part in pair]
-                noted: Any = await self._client.hget(source.dead_seen, fields.get(SEEN_KEY, b""))
+                fields.setdefault(MOVED_FROM, f"{queue} {entry_id.decode()}".encode())
                 counted = (noted or b"").partition(b" ")[2] if (noted or b"").startswith(entry_id) else b""
-                names = [target.dead, target.dead_seen, target.erased, record]
-                if not await self._adopt(names, [counted, *parts]):
-                    there.append(entry_id)
-            if there:
-                await self._drop([source.dead, source.dead_seen], there)
-        return len(found) - len(there)
+                names = [target.dead, target.dead_seen, target.dead_moved, target.erased, target.clock]
+                parts = [part for pair in fields.items() for part in pair]
+                calls.append(ScriptCall(self._adopt, names, [layout.generation, fields[MOVED_FROM], counted, *parts]))
+            added = await ClientRunner(self._client).run_all(calls)
+            # Those that were moved are deleted, even if the server of another one cannot be used.
+            if there := [entry_id for (entry_id, _), reply in zip(found, added, strict=True) if reply == 0]:
+                await self._drop([source.dead, source.dead_seen, source.dead_moved], there)
+            for reply in added:
+                if isinstance(reply, Exception):
+                    raise reply
+        if -1 in added:
+            raise ChangedMeanwhile(f"another process has changed the partitions of {layout.queue} at the same time")
+        return added.count(1)
+
+    async def forget_moves(self, queue: str) -> None:
+        """Forget which dead letters were moved here, when no further ones can come."""
+        for group in await groups_of(self._client, queue, self._group):
+            key = Keys.of(queue, group).dead_moved
+            cursor: int | None = None
+            while cursor != 0:
+                with translated():
+                    cursor, found = await self._client.hscan(key, cursor or 0, count=_PAGE)
+                    if found:
+                        await self._client.hdel(key, *found)
 
 
 def _by_partition(layout: Layout, queue: str, erased: Mapping[bytes, float]) -> Mapping[str, Mapping[bytes, float]]:

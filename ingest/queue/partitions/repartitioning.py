@@ -20,19 +20,14 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.errors import UserError
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.queue_states import read_states
-from ingest.queue.partitions.draining import Draining
+from ingest.queue.partitions.draining import ChangedMeanwhile, Draining
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.partitions.partition_gates import PartitionGates
 from ingest.queue.redis.connection import QueueRefused, translated
-
-
-class ChangedMeanwhile(UserError):
-    """Another process has changed the partitions at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +75,14 @@ class Repartitioning:
     async def begin(self, partitions: int) -> Layout:
         """Record the number of partitions, unless it is recorded, and send producers there. Return the layout.
 
+        A change that continues is recorded again, because the new generation rejects moves of a process that made it before.
+
         Raises:
             ChangedMeanwhile: another process has recorded another number.
         """
         layout = await self._record.read()
         former = await self._former_after(layout, partitions)
-        if (partitions, former) != (layout.partitions, layout.former):
+        if former or partitions != layout.partitions:
             new = Layout(layout.queue, partitions, former, layout.generation + 1)
             for queue in new.current:
                 await self._keep_results(queue)
@@ -159,6 +156,8 @@ class Repartitioning:
         # After the record: if the process dies in between, results are kept for longer than necessary.
         for queue in gone:
             await self._let_results_expire(queue)
+        for queue in gone if new.former else layout.queues:
+            await self._draining.forget_moves(queue)
         return written
 
     async def _write(self, layout: Layout) -> Layout:

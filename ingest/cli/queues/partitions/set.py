@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import backends_of_source, say
+from ingest.cli.invocation import backends_of_source, holder, say
 from ingest.cli.options import AsJson, DryRun, OneSource
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted
@@ -16,6 +16,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
     from ingest.operations.partitions import Changed, SourcePartitions
+    from ingest.queue.partitions.change_hold import HeldChange
     from ingest.queue.partitions.repartitioning import Progress
 
 
@@ -33,7 +34,8 @@ def set_(
     Workers and producers follow within seconds. Orders in former partitions are processed there, and their dead letters move. The
     command waits until the former partitions are drained, and drops them.
 
-    Ctrl-C only ends the waiting. Run the command again to continue it. With several sources, `--source` is required.
+    Ctrl-C only ends the waiting. Run the command again to continue it. While another process changes the partitions, the command shows
+    its progress, and begins when that process has ended. With several sources, `--source` is required.
 
     Examples:
     `ingest partitions set 6` divides the queue of the only source into 6 partitions.
@@ -58,10 +60,9 @@ def set_(
         report |= {"partitions": changed.after.partitions, "former": changed.after.former, "moved": changed.moved}
         typer.echo(json.dumps(report | {"dry_run": False}))
     else:
-        typer.echo(_result(changed, number))
-    if changed.after.partitions == number != backends.partitions:
+        typer.echo(_result(changed))
+    if number != backends.partitions:
         say(f"configure {counted(number, 'partition')} as well: {_setting(backends)} is {backends.partitions}")
-    raise typer.Exit(0 if changed.after.partitions == number else 1)
 
 
 async def _change(backends: "Backends", number: int) -> "Changed":
@@ -70,17 +71,29 @@ async def _change(backends: "Backends", number: int) -> "Changed":
     with ProgressDisplay("draining") as display:
         most, reported = 0, [""]
 
-        def on_progress(progress: "Progress") -> None:
+        def show(left: int) -> None:
             nonlocal most
-            left = progress.entries + progress.retries
             most = max(most, left)
             display.update(most - left, most)
+
+        def on_held(change: "HeldChange") -> None:
+            text = f"{change.holder} is changing the partitions to {change.partitions}: this command continues when that one ends"
+            if text not in reported:
+                reported.append(text)
+                display.say(text)
+            show(change.left)
+
+        def on_progress(progress: "Progress") -> None:
+            left = progress.entries + progress.retries
+            show(left)
             queues = ", ".join(progress.waiting_for)
             if queues and not left and queues != reported[-1]:
                 reported.append(queues)
                 display.say(f"waiting for orders that were enqueued in {queues} before the change")
 
-        return await change_partitions(backends, number, on_progress=on_progress, on_wait=display.say)
+        return await change_partitions(
+            backends, number, holder=holder(), on_progress=on_progress, on_held=on_held, on_wait=display.say
+        )
 
 
 def _show_plan(backends: "Backends", number: int, *, as_json: bool) -> None:
@@ -111,10 +124,8 @@ def _unfinished(found: "SourcePartitions") -> int:
     return sum((state.depth or 0) + state.pending + state.retries for state in states)
 
 
-def _result(changed: "Changed", number: int) -> str:
+def _result(changed: "Changed") -> str:
     queue, after = changed.after.queue, changed.after.partitions
-    if after != number:
-        return f"{queue} has {counted(after, 'partition')}, because another command has changed the number"
     moved = f", {counted(changed.moved, 'dead letter')} moved" if changed.moved else ""
     was = "" if changed.before.partitions == after else f", before {changed.before.partitions:,}"
     return f"{queue} has {counted(after, 'partition')}{was}{moved}"
