@@ -1,28 +1,31 @@
 """Finds, surveys, replays, drops and exports dead letters.
 
-Replaying, dropping and surveying wait while Redis is unavailable or full. Finding and exporting raise `QueueUnavailable`. If the
-process dies here, each dead letter is either moved or untouched.
+Replaying, dropping and surveying wait while Redis is unavailable or full. Exporting raises `QueueUnavailable`. Finding omits the
+partitions that cannot be used, and reports them. If the process dies here, each dead letter is either moved or untouched.
 """
 
-import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.errors import UserError
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import Reader, record_read_of
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetterPage, DeadLetters
+from ingest.operations.failed_orders.dead_letter_parts import (
+    Pages,
+    Part,
+    newest_of_all,
+    one_after_another,
+    open_all,
+    open_reachable,
+    paced,
+)
+from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
-
-if TYPE_CHECKING:
-    from ingest.queue.operate.dead_letter_pages import Row
 
 Write = Callable[[str, Sequence[DeadLetterEntry]], None]
 """Called with a source and some of its dead letters. They are not kept, so that many large dead letters take little memory."""
@@ -30,12 +33,7 @@ Write = Callable[[str, Sequence[DeadLetterEntry]], None]
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
 
-Pages = AsyncGenerator[tuple[str, DeadLetterPage], None]
-"""Pages of dead letters, each with its source."""
-
 READ, EXPORT = "dead_letters.read", "dead_letters.export"
-# A source and one of its partitions.
-_Part = tuple[str, str]
 
 
 def _ignore(*_: object) -> None:
@@ -49,21 +47,24 @@ class WrittenDeadLetters:
     Attributes:
         count: dead letters written.
         has_more: whether more dead letters match than the limit allows.
-        missing: IDs of the selection without a matching dead letter. Empty if `has_more` is true.
+        missing: IDs of the selection without a matching dead letter. Empty if `has_more` is true, or a partition is unavailable.
+        unavailable: partitions whose dead letters are missing, because Redis cannot be used there, with the reason.
     """
 
     count: int
     has_more: bool
     missing: frozenset[str]
+    unavailable: Mapping[Part, str] = field(default_factory=dict)
 
 
 async def find(
     sources: Sequence[Backends], selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
-    async with _open_all(sources) as opened:
-        pages = newest_of_all({part: each.newest_summaries(selection) for part, each in opened.items()})
-        return await _write(opened.values(), pages, selection, write, limit, on_progress)
+    async with open_reachable(sources) as (opened, unavailable):
+        pages = newest_of_all({part: each.newest_summaries(selection) for part, each in opened.items()}, unavailable)
+        found = await _write(opened.values(), pages, selection, write, limit, on_progress)
+        return _without(unavailable, found)
 
 
 async def read(
@@ -77,9 +78,10 @@ async def read(
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields, and record who reads them."""
     await record_read_of(sources, reader, READ, selection_as_dict(selection))
-    async with _open_all(sources) as opened:
-        pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()})
-        return await _write(opened.values(), pages, selection, write, limit, on_progress)
+    async with open_reachable(sources) as (opened, unavailable):
+        pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()}, unavailable)
+        found = await _write(opened.values(), pages, selection, write, limit, on_progress)
+        return _without(unavailable, found)
 
 
 async def export(
@@ -104,18 +106,18 @@ async def export(
         UserError: the sources do not have the queue of that dead letter.
     """
     await record_read_of(sources, reader, EXPORT, selection_as_dict(selection))
-    async with _open_all(sources) as opened:
+    async with open_all(sources) as opened:
         newest = {part: await each.newest() for part, each in opened.items()}
         positions = dict.fromkeys(opened, "") if after is None else _positions(opened, *after)
         most = PAGE if rate is None else max(1, min(PAGE, int(rate)))
-        pages = _one_after_another(
+        pages = one_after_another(
             {
                 part: opened[part].oldest_first(selection, newest=newest[part], after=position, most=most)
                 for part, position in positions.items()
             }
         )
         if rate is not None:
-            pages = _paced(pages, rate)
+            pages = paced(pages, rate)
         return await _write([opened[part] for part in positions], pages, selection, write, None, on_progress)
 
 
@@ -124,7 +126,7 @@ def contains(part: DeadLetters, entry_id: str) -> bool:
     return part.id_suffix == entry_id[len(entry_id.partition(":")[0]) :]
 
 
-def _positions(opened: Mapping[_Part, DeadLetters], source: str, entry_id: str) -> dict[_Part, str]:
+def _positions(opened: Mapping[Part, DeadLetters], source: str, entry_id: str) -> dict[Part, str]:
     """The parts that an interrupted export has not completed, each with the ID after which it continues."""
     parts = [*opened]
     for at, part in enumerate(parts):
@@ -133,39 +135,9 @@ def _positions(opened: Mapping[_Part, DeadLetters], source: str, entry_id: str) 
     raise UserError(f"the sources have no queue of the dead letter {entry_id}, with which the interrupted export ends")
 
 
-async def newest_of_all(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
-    """Merge the dead letters of several partitions, each newest first. It holds one page of each partition."""
-    async with AsyncExitStack() as stack:
-        for pages in parts.values():
-            await stack.enter_async_context(aclosing(pages))
-        held: dict[_Part, Sequence[Row]] = dict.fromkeys(parts, ())
-        while held:
-            for part in [part for part, rows in held.items() if not rows]:
-                if (page := await anext(parts[part], None)) is None:
-                    del held[part]
-                else:
-                    held[part] = page.rows
-                    yield part[0], DeadLetterPage((), page.examined)
-            if held and all(held.values()):
-                part = max(held, key=lambda each: held[each][0][0].dead_at)
-                newest, *held[part] = held[part]
-                yield part[0], DeadLetterPage([newest], 0)
-
-
-async def _one_after_another(parts: Mapping[_Part, AsyncGenerator[DeadLetterPage, None]]) -> Pages:
-    for (source, _), pages in parts.items():
-        async with aclosing(pages):
-            async for page in pages:
-                yield source, page
-
-
-async def _paced(pages: Pages, rate: float) -> Pages:
-    begun, count = time.monotonic(), 0
-    async with aclosing(pages):
-        async for source, page in pages:
-            yield source, page
-            count += len(page.rows)
-            await asyncio.sleep(count / rate - (time.monotonic() - begun))
+def _without(unavailable: Mapping[Part, str], found: WrittenDeadLetters) -> WrittenDeadLetters:
+    """Return the result without the unavailable partitions, which may contain the missing dead letters."""
+    return replace(found, missing=frozenset(), unavailable=unavailable) if unavailable else found
 
 
 async def _write(
@@ -236,14 +208,3 @@ async def _open(backends: Backends, on_wait: Callable[[str], None]) -> AsyncIter
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
         yield PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
-
-
-@asynccontextmanager
-async def _open_all(sources: Sequence[Backends]) -> AsyncIterator[dict[_Part, DeadLetters]]:
-    """The dead letters of each partition of each source, with the same connections, because sources share one Redis."""
-    async with control_client(sources[0].redis_url) as client:
-        opened: dict[_Part, DeadLetters] = {}
-        for each in sources:
-            dead_letters = PartitionedDeadLetters(client, layout_reader(client, each.stream), group=each.group)
-            opened |= {(each.source, queue): part for queue, part in (await dead_letters.by_queue()).items()}
-        yield opened

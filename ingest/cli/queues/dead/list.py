@@ -43,7 +43,8 @@ def list_(  # noqa: PLR0913  the options of a command
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
-    The exit code is 1 if an ID has no dead letter.
+    The exit code is 1 if an ID has no dead letter, or if Redis cannot be used for a partition. The command lists the other partitions,
+    and reports the missing ones. With `--json`, a missing partition is a JSON object with `unavailable`.
 
     Examples:
     `ingest dead list` lists the newest 50.
@@ -60,13 +61,13 @@ def list_(  # noqa: PLR0913  the options of a command
 
     `ingest dead export` writes all of them, without a limit.
     """
-    from ingest.cli.queues.dead.search import print_json, search
+    from ingest.cli.queues.dead.search import exit_code_of, print_json, search
     from ingest.operations.failed_orders import dead_letters
 
     selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
     sources = backends_of_sources(source)
     if as_json:
-        raise typer.Exit(1 if print_json([*sources.values()], selection, reader("dead list"), limit).missing else 0)
+        raise typer.Exit(exit_code_of(print_json([*sources.values()], selection, reader("dead list"), limit)))
     is_named = UNNAMED not in sources
     rows: list[Row] = []
 
@@ -78,11 +79,11 @@ def list_(  # noqa: PLR0913  the options of a command
         with standard_output() as stream:
             lines = lines_of(rows, width_of(stream), with_source=is_named)
             stream.writelines(line + "\n" for line in lines)
-    else:
+    elif not found.unavailable:
         say("no dead letters")
     if found.has_more:
         say(f"there are more than these {limit:,}: --limit lists more, `ingest dead export` writes all")
-    raise typer.Exit(1 if found.missing else 0)
+    raise typer.Exit(exit_code_of(found))
 
 
 def lines_of(rows: Sequence[Row], width: int, *, with_source: bool = False) -> Iterator[str]:

@@ -23,7 +23,7 @@ def search(
     activity: str = "searching",
     data_stream: IO[str] | None = None,
 ) -> WrittenDeadLetters:
-    """Search for dead letters, and report IDs that match none.
+    """Search for dead letters, and report IDs that match none, and partitions that cannot be read.
 
     Args:
         find: passes them on, and calls `on_progress`.
@@ -33,16 +33,26 @@ def search(
     found = run_with_progress(activity, find, data_stream=data_stream)
     for missing in sorted(found.missing):
         say(f"no dead letter for {printable(missing)}")
+    for (_, queue), error in found.unavailable.items():
+        say(f"the dead letters of {queue} are missing: {error}")
     return found
+
+
+def exit_code_of(found: WrittenDeadLetters) -> int:
+    """1 if an ID has no dead letter, or dead letters are missing because a partition cannot be read."""
+    return 1 if found.missing or found.unavailable else 0
 
 
 def print_json(
     sources: Sequence[Backends], selection: Selection, reader: Reader, limit: int | None = None
 ) -> WrittenDeadLetters:
-    """Print one JSON object per line for each of the newest dead letters that match."""
+    """Print one JSON object per line for each of the newest dead letters that match, and for each partition that cannot be read."""
     with standard_output() as stream:
         find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit, reader=reader)
-        return search(find, data_stream=stream)
+        found = search(find, data_stream=stream)
+        for (source, queue), error in found.unavailable.items():
+            stream.write(json.dumps({"source": source, "queue": queue, "unavailable": error}) + "\n")
+        return found
 
 
 def json_writer(stream: IO[str]) -> dead_letters.Write:

@@ -38,7 +38,7 @@ def show(
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
-    The exit code is 1 if an ID has no dead letter.
+    The exit code is 1 if an ID has no dead letter, or if Redis cannot be used for a partition.
 
     Examples:
     `ingest dead show 1763629200123-0` shows one dead letter, by its ID as `ingest dead list` prints it.
@@ -50,12 +50,12 @@ def show(
     `ingest dead show 536365 --json | jq -r .fields.document` prints a pushed document. With `--json`, each line is
     a JSON object.
     """
-    from ingest.cli.queues.dead.search import print_json, search
+    from ingest.cli.queues.dead.search import exit_code_of, print_json, search
     from ingest.operations.failed_orders import dead_letters
 
     sources, selection = [*backends_of_sources(source).values()], Selection(ids=frozenset(ids))
     if as_json:
-        raise typer.Exit(1 if print_json(sources, selection, reader("dead show")).missing else 0)
+        raise typer.Exit(exit_code_of(print_json(sources, selection, reader("dead show"))))
     with standard_output() as stream:
         console, shown = console_on(stream), 0
 
@@ -70,7 +70,7 @@ def show(
         found = search(
             partial(dead_letters.read, sources, selection, write, reader=reader("dead show")), data_stream=stream
         )
-    raise typer.Exit(1 if found.missing else 0)
+    raise typer.Exit(exit_code_of(found))
 
 
 def _table(entry: DeadLetterEntry, source: str) -> "Table":

@@ -1,0 +1,66 @@
+"""`ingest dead list` and `show` while a node of a cluster is down."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_set import ClusterSet
+from dead_letter_entries import dead_fields
+from servers.kinds import KINDS
+from support import Cli, eventually
+
+from ingest.domain.partitions import Layout
+from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
+from ingest.queue.redis.connection import control_client
+
+ORDERS = [f"order-{number}" for number in range(60)]
+
+
+@pytest.mark.parametrize("loses_record", [False, True])
+async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions_are_reported(
+    cli: Cli, queue_name: str, tmp_path: Path, *, loses_record: bool
+) -> None:
+    options = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "500"}
+    with ClusterSet.open(KINDS[0], tmp_path, replicas=0, **options) as cluster:
+        await cluster.become_ready()
+        layout = Layout(queue_name, 6)
+        async with control_client(cluster.url()) as client:
+            await LayoutRecord(client, queue_name, 6).read()
+            for order_id in ORDERS:
+                await client.xadd(Keys.of(layout.queue_of_order(order_id)).dead, dead_fields(order_id))  # type: ignore[arg-type]
+        record = await cluster.owner(layout_key(queue_name))
+        owners = {queue: await cluster.owner(Keys.of(queue).dead) for queue in layout.current}
+        others = [node for node in owners.values() if node is not record]
+        victim = record if loses_record else others[0]
+        down = {queue for queue, node in owners.items() if node is victim}
+        left = {order_id for order_id in ORDERS if layout.queue_of_order(order_id) not in down}
+        cli.env |= {"INGEST_REDIS_URL": cluster.url(), "INGEST_PARTITIONS": "6"}
+        victim.kill()
+        # The cluster responds when the other nodes agree that the node has failed.
+        await eventually(lambda: cli.run("dead", "list").stdout != "")
+
+        listed = cli.run("dead", "list", "--limit", "100", env={"COLUMNS": "200"})
+        as_json = cli.run("dead", "list", "--limit", "100", "--json")
+        shown = cli.run("dead", "show", "an-order-without-a-dead-letter")
+
+    objects = [json.loads(line) for line in as_json.stdout.splitlines()]
+    missing = down | ({queue_name} if loses_record else set())
+    assert [each.returncode for each in (listed, as_json, shown)] == [1, 1, 1]
+    assert {line.split()[1] for line in listed.stdout.splitlines()[1:]} == left
+    assert {each["order_id"] for each in objects if "order_id" in each} == left
+    assert {each["queue"] for each in objects if each.get("unavailable")} == missing
+    for done in (listed, as_json, shown):
+        assert {
+            line.split()[4] for line in done.stderr.splitlines() if line.startswith("the dead letters of")
+        } == missing
+    assert "no dead letter" not in shown.stderr
+
+
+async def test_a_list_fails_when_no_node_can_be_reached(cli: Cli) -> None:
+    cli.env |= {"INGEST_REDIS_URL": "redis+cluster://127.0.0.1:1,127.0.0.1:2"}
+
+    done = cli.run("dead", "list")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Redis is unavailable" in done.stderr
