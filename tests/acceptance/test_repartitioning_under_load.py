@@ -37,7 +37,7 @@ RATE, SECONDS, BETWEEN_KILLS = (1_000, 30.0, 2.0) if FULL else (200, 1.0, 0.7)
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TICK = 0.05
 
-pytestmark = pytest.mark.timeout(600 if FULL else 90)
+pytestmark = pytest.mark.timeout(600 if FULL else 180)
 
 
 class Load:

@@ -16,7 +16,7 @@ from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
 # Seconds until a process that does not renew its hold counts as dead, and between two renewals.
-_LASTS, _INTERVAL = 5.0, 1.0
+_LASTS, _INTERVAL = 3.0, 0.5
 
 
 class HeldChange(msgspec.Struct, frozen=True):
