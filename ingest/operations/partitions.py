@@ -4,8 +4,8 @@ One process at a time changes the partitions of a queue. A change continues wher
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -163,20 +163,27 @@ async def change_partitions(
     call = RepeatedCalls(on_wait).call
     async with control_client(backends.redis_url) as client:
         hold = ChangeHold(client, backends.stream, HeldChange(holder, partitions))
-        try:
-            while (other := await call(hold.take)) is not None:
-                on_held(other)
-                await asyncio.sleep(_INTERVAL)
 
-            def note(progress: Progress) -> None:
-                hold.change = HeldChange(holder, partitions, progress.entries + progress.retries)
-                on_progress(progress)
+        def note(progress: Progress) -> None:
+            hold.change = HeldChange(holder, partitions, progress.entries + progress.retries)
+            on_progress(progress)
 
+        async with held(hold, on_held, call):
             return await while_renewed(_change(client, backends, partitions, note, call), hold.renew())
-        finally:
-            with suppress(QueueUnavailable, TimeoutError):
-                async with asyncio.timeout(_LAST_WAIT):
-                    await hold.release()
+
+
+@asynccontextmanager
+async def held(hold: ChangeHold, on_held: Callable[[HeldChange], None], call: Call) -> AsyncIterator[None]:
+    """Hold a change. While another process holds it, wait, and call `on_held` with its change again and again."""
+    try:
+        while (other := await call(hold.take)) is not None:
+            on_held(other)
+            await asyncio.sleep(_INTERVAL)
+        yield
+    finally:
+        with suppress(QueueUnavailable, TimeoutError):
+            async with asyncio.timeout(_LAST_WAIT):
+                await hold.release()
 
 
 async def _change(

@@ -5,6 +5,7 @@ only cut off, the generation of the next layout rejects its moves, see `adopt_de
 """
 
 import asyncio
+from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -67,6 +68,12 @@ class ChangeHold:
     async def release(self) -> None:
         """Let other processes hold the change."""
         await self._call(0.0)
+
+    async def is_held_in(self, client: Redis) -> bool:
+        """Whether another client leads to the same hold, and so to the same Redis."""
+        with translated():
+            holder: Any = await client.hget(self._key, "holder")
+        return bool(holder == self.change.holder.encode())
 
     async def _call(self, lasts: float) -> HeldChange | None:
         with translated():

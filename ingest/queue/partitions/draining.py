@@ -69,13 +69,20 @@ class DeadLetterMoves:
 
 
 class Draining:
-    """Drains the queues of former partitions. Its methods raise `QueueUnavailable` when Redis cannot be used right now."""
+    """Drains the queues of former partitions. Its methods raise `QueueUnavailable` when Redis cannot be used right now.
 
-    def __init__(self, client: Redis, group: str) -> None:
+    Args:
+        client: of the former partitions.
+        group: a consumer group of the queue. Others are found.
+        target: of the current partitions, if they are in another Redis.
+    """
+
+    def __init__(self, client: Redis, group: str, target: Redis | None = None) -> None:
         self._client = client
+        self._target = target or client
         self._group = group
         self._rest = load(client, "partition_rest")
-        self._adopt = load(client, "adopt_dead_letter")
+        self._adopt = load(self._target, "adopt_dead_letter")
         self._drop = load(client, "drop_moved")
 
     async def rest(self, layout: Layout, queue: str) -> Rest:
@@ -102,7 +109,7 @@ class Draining:
             pages = DeadLetterPages(self._client, Keys.of(queue, group))
             async with aclosing(pages.oldest_first(_EVERYTHING)) as found:
                 async for page in found:
-                    rows = [row for row in page.rows if layout.queue_of_order(row[0].order_id or "") != queue]
+                    rows = [row for row in page.rows if self._leaves(layout, queue, row[0].order_id or "")]
                     for some in together(rows, _MOVED_TOGETHER):
                         added += await self._move(layout, queue, group, some)
                     if added >= _MOST_ADDED:
@@ -115,7 +122,7 @@ class Draining:
         while True:
             with translated():
                 page: Any = await self._client.zrange(key, start, start + _PAGE - 1, withscores=True)
-            await self._mark(_by_partition(layout, queue, dict(page)))
+            await self._mark(self._by_partition(layout, queue, dict(page)))
             if len(page) < _PAGE:
                 return
             start += _PAGE
@@ -123,7 +130,7 @@ class Draining:
     async def _mark(self, erased: Mapping[str, Mapping[bytes, float]]) -> None:
         for target, marks in erased.items():
             with translated():
-                await self._client.zadd(Keys.of(target).erased, marks, nx=True)
+                await self._target.zadd(Keys.of(target).erased, marks, nx=True)
 
     async def _move(self, layout: Layout, queue: str, group: str, rows: Sequence[Row]) -> int:
         source = Keys.of(queue, group)
@@ -144,7 +151,7 @@ class Draining:
                 names = [target.dead, target.dead_seen, target.dead_moved, target.erased, target.clock]
                 parts = [part for pair in fields.items() for part in pair]
                 calls.append(ScriptCall(self._adopt, names, [layout.generation, fields[MOVED_FROM], counted, *parts]))
-            added = await ClientRunner(self._client).run_all(calls)
+            added = await ClientRunner(self._target).run_all(calls)
             # Those that were moved are deleted, even if the server of another one cannot be used.
             if there := [entry_id for (entry_id, _), reply in zip(found, added, strict=True) if reply == 0]:
                 await self._drop([source.dead, source.dead_seen, source.dead_moved], there)
@@ -157,20 +164,25 @@ class Draining:
 
     async def forget_moves(self, queue: str) -> None:
         """Forget which dead letters were moved here, when no further ones can come."""
-        for group in await groups_of(self._client, queue, self._group):
+        for group in await groups_of(self._target, queue, self._group):
             key = Keys.of(queue, group).dead_moved
             cursor: int | None = None
             while cursor != 0:
                 with translated():
-                    cursor, found = await self._client.hscan(key, cursor or 0, count=_PAGE)
+                    cursor, found = await self._target.hscan(key, cursor or 0, count=_PAGE)
                     if found:
-                        await self._client.hdel(key, *found)
+                        await self._target.hdel(key, *found)
 
+    def _leaves(self, layout: Layout, queue: str, order_id: str) -> bool:
+        return self._target is not self._client or layout.queue_of_order(order_id) != queue
 
-def _by_partition(layout: Layout, queue: str, erased: Mapping[bytes, float]) -> Mapping[str, Mapping[bytes, float]]:
-    """Return the marks by the queue to which their order belongs, without the marks of this queue."""
-    found: dict[str, dict[bytes, float]] = defaultdict(dict)
-    for order_id, at in erased.items():
-        if (target := layout.queue_of_order(order_id.decode(errors="replace"))) != queue:
-            found[target][order_id] = at
-    return found
+    def _by_partition(
+        self, layout: Layout, queue: str, erased: Mapping[bytes, float]
+    ) -> Mapping[str, Mapping[bytes, float]]:
+        """Return the marks by the queue to which their order belongs, without the marks that stay in this queue."""
+        found: dict[str, dict[bytes, float]] = defaultdict(dict)
+        for order_id, at in erased.items():
+            name = order_id.decode(errors="replace")
+            if self._leaves(layout, queue, name):
+                found[layout.queue_of_order(name)][order_id] = at
+        return found

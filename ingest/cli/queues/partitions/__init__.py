@@ -18,7 +18,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from ingest.operations.partitions import PartitionState, SourcePartitions
 
-COMMANDS = ("set", "repair")
+COMMANDS = ("set", "repair", "transfer")
 RUNS_ALONE = True
 
 _TABLE = Table(("queue", "phase", "waiting", "pending", "retries", "dead", "oldest"), names=1, facts=7)
