@@ -77,6 +77,7 @@ class ChangeHold:
 
     async def _call(self, lasts: float) -> HeldChange | None:
         with translated():
-            arguments = [self.change.holder, int(lasts * 1000), msgspec.json.encode(self.change)]
-            progress = await self._hold([self._key], arguments)
+            progress: bytes | None = await self._hold(
+                [self._key], [self.change.holder, int(lasts * 1000), msgspec.json.encode(self.change)]
+            )
         return None if progress is None else msgspec.json.decode(progress, type=HeldChange)
