@@ -17,6 +17,7 @@ from support import Cli, Process, eventually
 
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.layout_record import layout_key
 from ingest.queue.redis.connection import control_client
 
 ORDERS = [f"order-{number}" for number in range(400)]
@@ -61,6 +62,12 @@ async def a_dead_letter_has_moved(redis: Redis) -> bool:
     return any([await redis.xlen(Keys.of(f"orders:{number}").dead) for number in range(8)])
 
 
+async def is_changed_by(redis: Redis, command: Process) -> bool:
+    """Whether this command changes the partitions now."""
+    holder = await redis.hget(layout_key("orders"), "holder")  # type: ignore[misc]
+    return bool(holder and holder.decode().endswith(f"-{command.pid}"))
+
+
 async def ends(command: Process) -> str:
     await eventually(lambda: command.poll() is not None)
     output, errors = command.communicate()
@@ -71,13 +78,17 @@ async def ends(command: Process) -> str:
 async def test_commands_that_change_the_partitions_at_once_move_each_dead_letter_once(redis: Redis, cli: Cli) -> None:
     waiting = await redis.xadd(Keys.of("orders").stream, {"order_id": "waiting"})
 
-    killed, interrupted = cli.start("partitions", "set", "8"), cli.start("partitions", "set", "3")
+    killed = cli.start("partitions", "set", "8")
+    await eventually(lambda: is_changed_by(redis, killed))
+    interrupted = cli.start("partitions", "set", "3")
     await eventually(lambda: a_dead_letter_has_moved(redis))
     killed.kill()
     third = cli.start("partitions", "set", "8")
-    await asyncio.sleep(0.3)
+    await eventually(lambda: is_changed_by(redis, interrupted))
     interrupted.send_signal(signal.SIGINT)
     await redis.xdel(Keys.of("orders").stream, waiting)
+    _, shown = interrupted.communicate()
+    assert "is changing the partitions to 8: this command continues when that one ends" in shown
     await ends(third)
     await each_is_dead_once(redis, 8)
 
@@ -99,4 +110,21 @@ async def test_a_change_that_ends_halfway_and_is_followed_by_another_moves_each_
 
     await ends(cli.start("partitions", "set", "3"))
 
+    await each_is_dead_once(redis, 3)
+
+
+async def test_a_command_that_was_frozen_moves_no_dead_letter_after_another_command_has_taken_over(
+    redis: Redis, cli: Cli
+) -> None:
+    frozen = cli.start("partitions", "set", "8")
+    await eventually(lambda: a_dead_letter_has_moved(redis), every=0.001)
+    frozen.send_signal(signal.SIGSTOP)
+    await ends(cli.start("partitions", "set", "3"))
+
+    frozen.send_signal(signal.SIGCONT)
+    await eventually(lambda: frozen.poll() is not None)
+
+    _, errors = frozen.communicate()
+    assert frozen.returncode == 1, errors
+    assert "changed the partitions" in errors
     await each_is_dead_once(redis, 3)
