@@ -209,7 +209,7 @@ async def test_a_process_that_was_cut_off_ends_when_another_one_holds_its_change
     await redis.hset(layout_key(queue_name), "held_until", 0)  # type: ignore[misc]
     await heir.take()
 
-    with pytest.raises(ChangedMeanwhile, match="heir has taken over"):
+    with pytest.raises(ChangedMeanwhile, match="heir changes the partitions now"):
         await cut_off.renew()
 
 

@@ -63,7 +63,7 @@ class ChangeHold:
             except QueueUnavailable:
                 continue
             if other is not None:
-                raise ChangedMeanwhile(f"{other.holder} has taken over the change of the partitions")
+                raise ChangedMeanwhile(f"{other.holder} changes the partitions now")
 
     async def release(self) -> None:
         """Let other processes hold the change."""
