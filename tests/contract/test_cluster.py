@@ -319,3 +319,29 @@ async def test_nodes_may_speak_tls_and_report_their_names(kind: Kind) -> None:
             async with control_client(url) as client:
                 with pytest.raises(QueueUnavailable, match="certificate verify failed"), translated():
                     await client.get("key-1")
+
+
+async def test_a_slow_node_delays_combined_calls_for_its_own_keys_only(
+    cluster: ClusterSet, keys: Sequence[str]
+) -> None:
+    topology = topology_of(cluster.url())
+    async with (
+        control_client(topology) as client,
+        open_direct(topology, 30.0) as line,
+    ):
+        calls = CombinedCalls(client, line, topology)
+
+        async def call(key: str) -> int:
+            return int(await calls.call("quota_pause", [key], [60_000]))
+
+        await asyncio.gather(*map(call, keys))
+        slow = await cluster.owner(keys[0])
+        others = [key for key in keys if await cluster.owner(key) is not slow]
+        await ask(slow, "CLIENT", "PAUSE", 3_000, "ALL")
+        waiting = asyncio.create_task(call(keys[0]))
+        await asyncio.gather(*map(call, others))
+        is_waiting = not waiting.done()
+
+        assert is_waiting
+        assert 0 < await waiting <= 60_000
+        await calls.close()

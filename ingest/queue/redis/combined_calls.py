@@ -1,6 +1,7 @@
 """Combines calls of the same script that the sources of one process make at the same time into one command.
 
-In a cluster, one command takes the calls for one slot, and the commands for one node are sent together.
+In a cluster, one command takes the calls for one slot, and the commands for one node are sent together. Each node has its own sender, so that
+a node that is slow or does not respond delays the calls for its own slots only.
 
 A part that fails raises its error in its own caller only. If the process dies here, each part has happened or not, as with single calls.
 """
@@ -28,8 +29,8 @@ _MOST_VALUES = 2_000
 
 _CLOSED = "the connection was closed"
 Values = Sequence[Any]
-# A script's name, and whether the server has `XNACK`.
-_Script = tuple[str, bool]
+# A script's name, whether the server has `XNACK`, and the server.
+_Sender = tuple[str, bool, Owner]
 
 
 class Runner(Protocol):
@@ -84,7 +85,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class CombinedCalls:
-    """Calls of scripts over one connection. Of each script, one command is on its way, and later calls form the next one.
+    """Calls of scripts. Of each script, one command is on its way to each server, and later calls form the next one.
 
     Args:
         client: registers the scripts.
@@ -97,13 +98,13 @@ class CombinedCalls:
         self._topology = topology
         self._single = cache(partial(load, client))
         self._combined = cache(partial(load_combined, client))
-        self._waiting: dict[_Script, list[_Call]] = {}
-        self._sending: dict[_Script, asyncio.Task[None]] = {}
+        self._waiting: dict[_Sender, list[_Call]] = {}
+        self._sending: dict[_Sender, asyncio.Task[None]] = {}
         self._are_combined = True
 
     async def call(self, script: str, keys: Values, arguments: Values, *, has_xnack: bool = False) -> Any:
         """Run a script in the next command that runs it, and return its reply, or raise its error."""
-        name = (script, has_xnack)
+        name = (script, has_xnack, self._topology.last_server_of(keys[0]))
         call = _Call(keys, arguments, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(name, []).append(call)
         if name not in self._sending:
@@ -118,8 +119,8 @@ class CombinedCalls:
         if self._sending:
             await asyncio.wait(self._sending.values())
 
-    async def _send_all(self, name: _Script) -> None:
-        script, has_xnack = name
+    async def _send_all(self, name: _Sender) -> None:
+        script, has_xnack, _ = name
         single = self._single(script, has_xnack=has_xnack)
         combined = self._combined(script, has_xnack=has_xnack)
         try:
@@ -156,7 +157,7 @@ class CombinedCalls:
         return list(groups.values())
 
     async def _send_groups(self, single: AsyncScript, combined: AsyncScript, groups: list[list[_Call]]) -> None:
-        """Send one command for each owner, all together."""
+        """Send one command for each owner, all together. They have the same server, unless slots have moved since."""
         replies = await self._runner.run_all(
             [_combined_call(combined, calls) if len(calls) > 1 else _single_call(single, calls[0]) for calls in groups]
         )

@@ -32,6 +32,12 @@ class Topology(Protocol):
     def owner_of(self, key: str) -> Owner:
         """Return the owner of a key, without waiting for a server. In a cluster, keys of one slot have equal owners."""
 
+    def last_server_of(self, key: str) -> Owner:
+        """Return the server that owned a key when it was last looked up, without waiting, or else the owner of the key.
+
+        Calls for one server wait for each other only. It may be out of date, so the commands themselves are still routed.
+        """
+
     async def server_of(self, key: str) -> Server:
         """Return the server that owns a key at the moment. Its errors are redis-py's."""
 

@@ -46,6 +46,8 @@ class SentinelTopology:
         del key
         return self
 
+    last_server_of = owner_of
+
     async def current_address(self) -> str:
         """Return the address of the primary."""
         return address_text(self._primary.confirmed or await self._primary.find())

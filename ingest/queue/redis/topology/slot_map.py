@@ -66,6 +66,10 @@ class SlotMap:
             raise redis_errors.ConnectionError(f"no node of the cluster owns slot {slot}")
         return owner
 
+    def known_owner(self, slot: int) -> Address | None:
+        """Return where the owner of a slot was reached when it was last looked up."""
+        return self._owners[slot]
+
     async def primaries(self) -> list[Address]:
         """Return where all owners of slots are reached, in order, with those that have failed at the end. It raises as `find` does."""
         if asyncio.get_running_loop().time() - self._read_at > _FRESH or self._suspects:

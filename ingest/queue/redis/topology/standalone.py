@@ -22,6 +22,8 @@ class StandaloneTopology:
         del key
         return self
 
+    last_server_of = owner_of
+
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of the URL."""
         return connection_options(self._url, **defaults)
