@@ -145,6 +145,10 @@ many-sources: .venv/ready  ## connections, CPU and /metrics of 1, 50, 200 and 40
 nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of equal CPU shares, and the CPU of an order; root on Linux
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.nodes $(ARGS)
 
+.PHONY: node-faults
+node-faults: .venv/ready servers  ## orders stored by node of a cluster while one node is slow, frozen, gone and more; ARGS="--trouble slow"
+	@cd tests && exec ../.venv/bin/python -m scale.node_faults $(ARGS)
+
 .PHONY: rolling
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.rolling $(ARGS)

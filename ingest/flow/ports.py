@@ -35,6 +35,10 @@ class Reading(Protocol):
     well, and `claim_own` returns them.
     """
 
+    @property
+    def may_own_more(self) -> bool:
+        """Whether a reply was lost without an error of the call, because other partitions have responded."""
+
     async def read(self, count: int, block: float) -> list[Delivery]:
         """Read at most `count` new entries, waiting up to `block` seconds for the first."""
 

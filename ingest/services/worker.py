@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
@@ -121,15 +122,22 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
 
     async with QueueConnections.open(url) as connections:
 
-        async def make_group(queue: str) -> bool:
-            async with Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
-                return await consumer.access.ensure_group()
+        async def make_groups() -> None:
+            errors = []
+            for queue in queues:
+                try:
+                    async with Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
+                        await consumer.access.ensure_group()
+                except QueueUnavailable as error:
+                    # Workers try this partition again while they process the others.
+                    errors.append(error)
+            if errors and len(errors) == len(queues):
+                raise errors[0]
 
         for stream, number in partitions.items():
             layout = await until_ready("redis", LayoutRecord(connections.control, stream, number).read)
             queues += layout.queues
-        for queue in queues:
-            await until_ready("redis", make_group, queue)
+        await until_ready("redis", make_groups)
     for trap in await until_ready("redis", traps_of_servers, url):
         _log.warning("redis_configuration", problem=trap)
 

@@ -19,7 +19,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout, partition_of
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
-from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
+from ingest.queue.consume.partitioned.partition import Partition
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
@@ -135,7 +136,9 @@ async def test_no_more_entries_are_read_than_there_is_room_for(queue: Queue, cou
 
         released = [await queue.redis.zcard(Keys.of(name).released) for name in queue_names(queue)]
         assert len(taken) <= read * count
-        assert await queue.pending() - sum(released) == len(taken)
+        # A server that responded late has delivered entries that the next read returns.
+        late = await queue.pending() - sum(released) - len(taken)
+        assert 0 <= late < count
 
     assert len(taken) >= min(100, 5 * count - PARTITIONS)
 
@@ -314,9 +317,14 @@ async def test_a_record_that_a_failover_has_lost_is_written_again(queue: Queue) 
         following.cancel()
 
 
-async def test_an_unavailable_partition_that_leaves_and_returns_is_tried_again(queue: Queue, url: str) -> None:
+async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
+    queue: Queue, url: str
+) -> None:
     async def fails() -> None:
-        raise QueueUnavailable("the node does not respond")
+        raise QueueUnavailable("TRYAGAIN Multiple keys request during rehashing of slot")
+
+    async def succeeds() -> None:
+        pass
 
     async with (
         QueueConnections.open(url) as connections,
@@ -332,16 +340,21 @@ async def test_an_unavailable_partition_that_leaves_and_returns_is_tried_again(q
             )
             for name in queue_names(queue)[:2]
         ]
-        partitions = PartitionSet(lambda _: False)
-        partitions.replace(opened, 1)
-        with pytest.raises(QueueUnavailable):
-            await partitions.attempt(opened[1], fails)
+        partitions = PartitionSet(lambda _: False, connections.topology.last_server_of)
+        partitions.replace(opened, 1, is_complete=True)
+        good, bad = opened
+        pauses = []
+        for _ in range(3):
+            with pytest.raises(QueueUnavailable):
+                await partitions.attempt("read", bad, fails)
+            pauses.append(bad.troubles["read"].pause)
+        await partitions.attempt("heartbeat", bad, succeeds)
 
-        partitions.replace(opened[:1], 2)
-        assert not partitions.any_down.is_set()
-        partitions.replace(opened, 3)
-
-        assert partitions.any_down.is_set()
+        assert pauses == [0.5, 1.0, 2.0]
+        assert partitions.ready("read") == (good,)
+        assert partitions.ready("renew") == (good, bad)
+        await partitions.attempt("read", bad, succeeds)
+        assert partitions.ready("read") == (good, bad)
 
 
 async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:

@@ -58,6 +58,8 @@ class MemoryQueue:
 
     # -- source -------------------------------------------------------------------------------------------------
 
+    may_own_more = False
+
     @_over_the_network
     async def read(self, count: int, block: float) -> list[Delivery]:
         group = self.group

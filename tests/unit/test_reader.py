@@ -41,6 +41,7 @@ class Source:
     largest: int = 10**6
     asked: list[tuple[object, ...]] = field(default_factory=list)
     consumers: int = 1
+    may_own_more: bool = False
 
     async def read(self, count: int, block: float) -> list[Delivery]:
         self.asked.append(("read", count, block))

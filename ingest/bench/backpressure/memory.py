@@ -43,6 +43,7 @@ class MemoryQueue:
     """
 
     keeps_results = False
+    may_own_more = False
 
     def __init__(self, count: int, shutdown: Shutdown) -> None:
         self._numbers = iter(range(count))

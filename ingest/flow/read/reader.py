@@ -135,9 +135,9 @@ class Reader:
         return batch
 
     async def _left_unfinished(self, count: int) -> list[Delivery]:
-        if not self._may_own_more:
+        if not self._may_own_more and not self._queue.may_own_more:
             return []
-        own = await self._reclaimer.claim_own(count, self._claimed_own, counted=self._is_counted)
+        own = await self._reclaimer.claim_own(count, self._claimed_own, counted=self._may_own_more and self._is_counted)
         self._claimed_own.update(delivery.entry for delivery in own)
         if not own:
             self._may_own_more = False

@@ -21,6 +21,11 @@ class TracedReading:
         self._reading = reading
         self._traces = traces
 
+    @property
+    def may_own_more(self) -> bool:
+        """See `Reading`."""
+        return self._reading.may_own_more
+
     async def read(self, count: int, block: float) -> list[Delivery]:
         """See `Reading`."""
         return self._begun(await self._reading.read(count, block))

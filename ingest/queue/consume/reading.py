@@ -51,11 +51,14 @@ class QueueReading:
     Attributes:
         streams: of both lanes, in the order in which they are read.
         express_has_more: whether the express lane may have a backlog.
+        may_own_more: always False, because a lost reply is an error of the call.
 
     Args:
         access: the group.
         settling: releases what exceeds the room, and finishes entries that are meant for another group.
     """
+
+    may_own_more = False
 
     def __init__(self, access: GroupAccess, settling: QueueSettling) -> None:
         self._access = access

@@ -152,11 +152,17 @@ async def traps_of_servers(url: str) -> list[str]:
     lines: list[str] = []
     with translated():
         servers = await topology_of(url).primaries()
-        for server in servers:
-            async with control_client(server) as client:
-                traps = await Monitor(client, "", DEFAULT_GROUP).traps()
-            node = f"node {await server.current_address()}: " if len(servers) > 1 else ""
-            lines += [node + trap for trap in traps]
+    for server in servers:
+        node = f"node {await server.current_address()}: " if len(servers) > 1 else ""
+        try:
+            with translated():
+                async with control_client(server) as client:
+                    traps = await Monitor(client, "", DEFAULT_GROUP).traps()
+        except QueueUnavailable as error:
+            if not node:
+                raise
+            traps = [f"cannot be examined: {error}"]
+        lines += [node + trap for trap in traps]
     return lines
 
 

@@ -18,19 +18,21 @@ from ingest.domain.partitions import Layout
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
 from ingest.queue.consume.partitioned.maintenance import PartitionedMaintenance
-from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
+from ingest.queue.consume.partitioned.partition import Partition
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
 from ingest.queue.consume.partitioned.reading import PartitionedReading
+from ingest.queue.consume.partitioned.server_reads import ServerReads
 from ingest.queue.consume.partitioned.settling import PartitionedSettling
-from ingest.queue.consume.partitioned.together import together
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0
-# Seconds between two attempts to use a partition whose node is unavailable.
-_RETRY_EVERY = 0.5
 
 OpenConsumer = Callable[[str, QueueConnection], AbstractAsyncContextManager[Consumer]]
 """Opens a consumer of the queue with that name, with a connection for its reads."""
@@ -54,7 +56,7 @@ class PartitionedConsumer:
     ) -> None:
         self.reading = reading
         self.settling = settling
-        self.liveness = PartitionedLiveness(partitions)
+        self.liveness = PartitionedLiveness(partitions, reading.release_unread)
         self.maintenance = PartitionedMaintenance(partitions)
         self._partitions = partitions
         self._open_consumer = open_consumer
@@ -62,6 +64,7 @@ class PartitionedConsumer:
         self._lifetime = lifetime
         # By queue, including queues that are not read any more.
         self._opened: dict[str, Partition] = {}
+        self._unopened: set[str] = set()
 
     @classmethod
     @asynccontextmanager
@@ -91,14 +94,17 @@ class PartitionedConsumer:
         """
         async with AsyncExitStack() as stack:
             own = await stack.enter_async_context(connections.reading(block))
-            partitions = PartitionSet(connections.have_one_owner)
+            partitions = PartitionSet(connections.have_one_owner, connections.topology.last_server_of)
             settling = PartitionedSettling(partitions, keeps_results=keeps_results)
             waiting = WaitingRead(own, group, name, connections.shared)
 
             async def opened(queue: str) -> Consumer:
                 return await stack.enter_async_context(open_consumer(queue, own))
 
-            reading = PartitionedReading(partitions, waiting, connections.looking, group, name)
+            stack.push_async_callback(partitions.close)
+            reads = ServerReads(partitions, connections.looking, group, name)
+            stack.push_async_callback(reads.close)
+            reading = PartitionedReading(partitions, waiting, reads)
             consumer = cls(partitions, reading, settling, opened, record, lifetime)
             layout = await record.read()
             await consumer.follow(layout)
@@ -110,49 +116,43 @@ class PartitionedConsumer:
 
         A queue that is not read any more is empty. Entries of it that are held are still settled.
         """
-        before, queues = self._partitions.all, layout.queues
+        before, errors = self._partitions.all, []
+        partitions = []
         # One after the other, because concurrent calls would open further connections, which stay open.
-        for queue in queues:
-            if queue not in self._opened:
-                self._opened[queue] = Partition(queue, await self._open_consumer(queue))
-        partitions = [self._opened[queue] for queue in queues]
+        for queue in layout.queues:
+            try:
+                partition = self._opened.get(queue) or Partition(queue, await self._open_consumer(queue))
+                if partition not in before:
+                    await partition.consumer.access.ensure_group()
+            except QueueUnavailable as error:
+                # The others are read, and this one is opened as soon as its node is available.
+                errors.append(error)
+                if queue not in self._unopened:
+                    self._unopened.add(queue)
+                    _log.warning("partition_unavailable", queue=queue, error=str(error))
+                continue
+            if queue in self._unopened:
+                self._unopened.remove(queue)
+                _log.info("partition_available", queue=queue)
+            self._opened[queue] = partition
+            partitions.append(partition)
+        if errors and not partitions:
+            raise errors[0]
         joined = [partition for partition in partitions if partition not in before]
-        for partition in joined:
-            await partition.consumer.access.ensure_group()
         if before:
             # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
-            await together(partition.consumer.liveness.heartbeat(self._lifetime) for partition in joined)
-        self._partitions.replace(partitions, layout.generation)
+            for partition in joined:
+                await partition.consumer.liveness.heartbeat(self._lifetime)
+        self._partitions.replace(partitions, layout.generation, is_complete=not errors)
 
     async def run(self) -> None:
-        """Follow changes of the partitions, and use partitions again whose nodes were unavailable, until cancelled."""
-        async with asyncio.TaskGroup() as parts:
-            parts.create_task(self._follow_changes())
-            parts.create_task(self._restore())
-
-    async def _follow_changes(self) -> None:
+        """Follow changes of the partitions until cancelled."""
         while True:
             await self._until_due()
             await call_until_available(self._refresh, passes=_is_passing, on_failure=lambda _: None)
 
     def close(self) -> None:
         """Do nothing, because the entries of all partitions still have to be settled."""
-
-    async def _restore(self) -> None:
-        partitions = self._partitions
-        while True:
-            await partitions.any_down.wait()
-            await together(self._try(partition) for partition in partitions.all if partition.is_down)
-            await asyncio.sleep(random.uniform(0.5, 1.0) * _RETRY_EVERY)  # noqa: S311  spreads processes, and is no secret
-
-    async def _try(self, partition: Partition) -> None:
-        try:
-            # Heartbeats share commands, so a node that does not respond would delay the heartbeats of other partitions until its timeout.
-            await partition.consumer.access.ensure_group()
-            await partition.consumer.liveness.heartbeat(self._lifetime)
-        except QueueUnavailable:
-            return
-        self._partitions.restore(partition)
 
     async def _until_due(self) -> None:
         """Wait until the record may have changed."""

@@ -1,53 +1,75 @@
 """How a process shows that it is alive in all partitions of a queue, keeps its deliveries, and leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
-from ingest.queue.consume.partitioned.together import together
+
+# Seconds for which a call waits for slow servers while others have responded.
+_PATIENCE = 1.0
 
 
 class PartitionedLiveness:
     """Implements `ingest.flow.ports.Liveness`.
 
-    A call fails if it fails in one partition. When it is repeated, it leaves out the partitions whose nodes are known to be unavailable, so
-    that the heartbeats of the others continue.
+    A call fails if it fails in all partitions. Those of a slow server continue while the calls to others are made again.
+
+    Args:
+        partitions: the partitions that are read.
+        release_unread: releases entries that were read and not returned.
     """
 
-    def __init__(self, partitions: PartitionSet) -> None:
+    def __init__(self, partitions: PartitionSet, release_unread: Callable[[], Awaitable[None]]) -> None:
         self._partitions = partitions
+        self._release_unread = release_unread
 
     async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
-        partitions = self._partitions.available
-        heartbeats = await together(
-            self._partitions.attempt(partition, partition.consumer.liveness.heartbeat, lifetime, clock)
-            for partition in partitions
-        )
-        has_been_silent, self._partitions.has_been_silent = self._partitions.has_been_silent, False
-        for partition, heartbeat in zip(partitions, heartbeats, strict=True):
+        partitions = self._partitions
+        while not (
+            found := await partitions.each(
+                "heartbeat",
+                partitions.ready("heartbeat"),
+                lambda each: each.consumer.liveness.heartbeat(lifetime, clock),
+                min(_PATIENCE, lifetime / 6),
+            )
+        ):
+            pass  # each server is late
+        for partition, heartbeat in found.items():
             partition.leads = heartbeat.leads
-        self._partitions.consumers = max(1, *(each.consumers for each in heartbeats))
-        if self._partitions.only is not None and heartbeats[0].generation != self._partitions.generation:
+        heartbeats = list(found.values())
+        partitions.consumers = max(1, *(each.consumers for each in heartbeats))
+        if partitions.only is not None and heartbeats[0].generation != partitions.generation:
             # The recorded generation may even be an earlier one, because a failover may have lost the record, which is then written again.
-            self._partitions.changed.set()
+            partitions.changed.set()
         return Heartbeat(
             heartbeats[0].now,
-            is_first=has_been_silent or any(each.is_first for each in heartbeats),
+            is_first=any(each.is_first for each in heartbeats),
             leads=any(each.leads for each in heartbeats),
-            consumers=self._partitions.consumers,
+            consumers=partitions.consumers,
         )
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """See `QueueLiveness.renew`. Entries of partitions that are unavailable count as held."""
-        divided = self._partitions.divided(entries, lambda entry: entry.stream)
-        return set().union(*await together(consumer.liveness.renew(own) for consumer, own in divided))
+        """See `QueueLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
+        lost = await self._partitions.send(
+            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own), _PATIENCE
+        )
+        return set().union(*lost)
 
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Report an outage in each partition, or (None) its end."""
-        await together(each.consumer.liveness.report_outage(outage, lifetime) for each in self._partitions.available)
+        await self._partitions.each(
+            "report",
+            self._partitions.ready("report"),
+            lambda each: each.consumer.liveness.report_outage(outage, lifetime),
+            _PATIENCE,
+        )
 
     async def leave(self) -> int:
         """Leave the group of each partition, and return how many entries this consumer has not released."""
-        return sum(await together(each.consumer.liveness.leave() for each in self._partitions.available))
+        await self._release_unread()
+        left = await self._partitions.each(
+            "leave", self._partitions.ready("leave"), lambda each: each.consumer.liveness.leave(), _PATIENCE
+        )
+        return sum(left.values())

@@ -6,8 +6,12 @@ from typing import Any
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Sweep
 from ingest.queue.consume.maintenance import QueueMaintenance
-from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
-from ingest.queue.consume.partitioned.together import divide, together
+from ingest.queue.consume.partitioned.partition import Kind, Partition
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.shares import divide
+
+# Seconds for which a step waits for slow servers while others have responded.
+_PATIENCE = 1.0
 
 
 class PartitionedMaintenance:
@@ -20,38 +24,50 @@ class PartitionedMaintenance:
 
     async def sweep(self, idle: float) -> Sweep:
         """Examine one page of each partition whose sweep is not complete. See `QueueMaintenance.sweep`."""
-        leading = self._leading()
+        leading = self._leading("sweep")
         sweeping = [partition for partition in self._sweeping if partition in leading] or leading
-        pages = await together(partition.consumer.maintenance.sweep(idle) for partition in sweeping)
-        self._sweeping = [partition for partition, page in zip(sweeping, pages, strict=True) if not page.is_complete]
-        released, restored = sum(page.released for page in pages), sum(page.restored for page in pages)
-        return Sweep(not self._sweeping, released, restored)
+        pages = await self._partitions.each(
+            "sweep", sweeping, lambda each: each.consumer.maintenance.sweep(idle), _PATIENCE
+        )
+        self._sweeping = [partition for partition, page in pages.items() if not page.is_complete]
+        released = sum(page.released for page in pages.values())
+        return Sweep(not self._sweeping, released, sum(page.restored for page in pages.values()))
 
     async def move_due(self, most: int) -> int:
         """Move up to `most` due entries, and return how many, or `most` if a partition may have more."""
-        return await self._in_shares(most, lambda maintenance, share: maintenance.move_due(share))
+        return await self._in_shares("due", most, lambda maintenance, share: maintenance.move_due(share))
 
     async def trim(self, most: int) -> int:
         """Delete up to `most` finished entries, and return how many, or `most` if a partition may have more."""
-        return await self._in_shares(most, lambda maintenance, share: maintenance.trim(share))
+        return await self._in_shares("trim", most, lambda maintenance, share: maintenance.trim(share))
 
     async def remove_stale(self, idle: float) -> int:
         """See `QueueMaintenance.remove_stale`."""
-        return sum(await together(each.consumer.maintenance.remove_stale(idle) for each in self._leading()))
+        removed = await self._partitions.each(
+            "stale", self._leading("stale"), lambda each: each.consumer.maintenance.remove_stale(idle), _PATIENCE
+        )
+        return sum(removed.values())
 
     async def settle_not_found(self, stored: StoredSince) -> int:
         """See `QueueMaintenance.settle_not_found`."""
-        return sum(await together(each.consumer.maintenance.settle_not_found(stored) for each in self._leading()))
+        settled = await self._partitions.each(
+            "settle",
+            self._leading("settle"),
+            lambda each: each.consumer.maintenance.settle_not_found(stored),
+            _PATIENCE,
+        )
+        return sum(settled.values())
 
-    async def _in_shares(self, most: int, part: Callable[[QueueMaintenance, int], Coroutine[Any, Any, int]]) -> int:
-        leading = self._leading()
-        if not leading:
-            return 0
-        shares = divide(most, leading)
-        done = await together(part(partition.consumer.maintenance, share) for partition, share in shares)
-        if any(count >= share for (_, share), count in zip(shares, done, strict=True)):
+    async def _in_shares(
+        self, kind: Kind, most: int, part: Callable[[QueueMaintenance, int], Coroutine[Any, Any, int]]
+    ) -> int:
+        shares = dict(divide(most, self._leading(kind)))
+        done = await self._partitions.each(
+            kind, shares, lambda each: part(each.consumer.maintenance, shares[each]), _PATIENCE
+        )
+        if any(count >= shares[partition] for partition, count in done.items()):
             return most
-        return sum(done)
+        return sum(done.values())
 
-    def _leading(self) -> list[Partition]:
-        return [partition for partition in self._partitions.rotated() if partition.leads]
+    def _leading(self, kind: Kind) -> list[Partition]:
+        return [partition for partition in self._partitions.rotated(kind) if partition.leads]

@@ -1,40 +1,26 @@
-"""The partitions that one process reads, which change while it runs.
+"""The partitions that one process reads, which change while it runs, and the calls to them, each of which fails or is slow alone.
 
 Only this process uses the set. If the process dies, nothing of it is lost, because its successor reads the same record of partitions.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.consumer import Consumer
-from ingest.queue.redis.connection import QueueFull
+from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True, eq=False)
-class Partition:
-    """One partition.
-
-    Attributes:
-        queue: its name.
-        consumer: of the partition.
-        is_down: whether its node is unavailable.
-        has_backlog: whether its last read returned as many entries as requested, so that it may have more.
-        leads: whether this process does the maintenance of the partition, according to its last heartbeat.
-    """
-
-    queue: str
-    consumer: Consumer
-    is_down: bool = False
-    has_backlog: bool = False
-    leads: bool = False
+_Item = TypeVar("_Item")
+# Seconds between two attempts of a call that fails, the shortest and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+# A server whose replies take longer counts as slow, until they take less than half of it.
+_SLOW = 1.0
 
 
 class PartitionSet:
@@ -44,25 +30,25 @@ class PartitionSet:
         consumers: how many processes read them.
         generation: of the layout with these partitions.
         changed: set when a heartbeat in the only partition reports another generation.
-        any_down: set while the nodes of some partitions are unavailable.
-        has_returned: whether a partition is available again, and entries of lost replies may be pending there.
-        has_been_silent: whether a partition is available again, and others may have claimed entries there.
         have_one_owner: whether one command may name the streams of all partitions.
 
     Args:
         have_one_owner: whether one command may name several keys.
+        server_of: the server of a key, as far as it is known.
     """
 
-    def __init__(self, have_one_owner: Callable[[Iterable[str]], bool]) -> None:
+    def __init__(self, have_one_owner: Callable[[Iterable[str]], bool], server_of: Callable[[str], Hashable]) -> None:
         self._have_one_owner = have_one_owner
+        self._server_of = server_of
         self.have_one_owner = True
         self._read: tuple[Partition, ...] = ()
+        self._is_complete = True
         self._by_stream: dict[str, Partition] = {}
+        self._running: dict[tuple[Kind, Partition], asyncio.Task[Any]] = {}
+        self._outbox: defaultdict[tuple[Kind, Partition], list[Any]] = defaultdict(list)
         self.consumers = 1
         self.generation = 0
         self.changed = asyncio.Event()
-        self.any_down = asyncio.Event()
-        self.has_returned = self.has_been_silent = False
 
     @property
     def all(self) -> tuple[Partition, ...]:
@@ -71,64 +57,160 @@ class PartitionSet:
 
     @property
     def only(self) -> Consumer | None:
-        """The consumer of the only partition, or None if there are several."""
-        return self._read[0].consumer if len(self._read) == 1 else None
+        """The consumer of the only partition, or None if the queue has several."""
+        return self._read[0].consumer if len(self._read) == 1 and self._is_complete else None
 
-    @property
-    def available(self) -> tuple[Partition, ...]:
-        """The partitions whose nodes are available. If none is, all, because the whole queue waits then."""
-        return tuple(partition for partition in self._read if not partition.is_down) or self._read
+    def server_of(self, partition: Partition) -> Hashable:
+        """Return the server of a partition, as far as it is known. Calls to one server may share a command."""
+        return self._server_of(partition.consumer.reading.streams[0])
 
-    def rotated(self) -> tuple[Partition, ...]:
-        """Return the available partitions, beginning with a random one, so that none is always the last."""
-        available = self.available
-        first = random.randrange(len(available))  # noqa: S311  no secret
-        return available[first:] + available[:first]
+    def ready(self, kind: Kind) -> tuple[Partition, ...]:
+        """Return the partitions to which calls of a kind may be made now. If there are none, all, because the whole queue waits then.
 
-    async def attempt(self, partition: Partition, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-        """Return the result of a call, which fails if the partition is unavailable. Later calls leave the partition out."""
+        Calls that fail are tried again after a pause that grows.
+        """
+        if self.have_one_owner:
+            return self._read  # one server has all partitions or none, and the caller waits
+        now = asyncio.get_running_loop().time()
+        found = tuple(each for each in self._read if each.is_ready(kind, now))
+        return found or self._read
+
+    def rotated(self, kind: Kind) -> tuple[Partition, ...]:
+        """Return the partitions that are `ready`, beginning with a random one, so that none is always the last."""
+        ready = self.ready(kind)
+        first = random.randrange(len(ready))  # noqa: S311  no secret
+        return ready[first:] + ready[:first]
+
+    async def each(
+        self, kind: Kind, partitions: Iterable[Partition], call: Callable[[Partition], Awaitable[_T]], patience: float
+    ) -> dict[Partition, _T]:
+        """Make a call to each of these partitions, and return the results that are there after `patience` seconds.
+
+        A call that takes longer continues, and the next call of this method returns its result instead of making another one.
+
+        Raises:
+            QueueUnavailable: calls have failed, and none has succeeded.
+        """
+        if self.only is not None:
+            return {partition: await call(partition) for partition in partitions}
+        running = {}
+        for partition in partitions:
+            if (task := self._running.get((kind, partition))) is None:
+                task = self._running[kind, partition] = asyncio.create_task(self._outcome(kind, partition, call))
+            running[partition] = task
+        if not running:
+            return {}
+        await asyncio.wait(running.values(), timeout=patience)
+        found: dict[Partition, _T] = {}
+        errors = []
+        for partition, task in running.items():
+            if not task.done():
+                continue
+            self._running.pop((kind, partition), None)
+            result = task.result()
+            if isinstance(result, QueueUnavailable):
+                errors.append(result)
+            else:
+                found[partition] = result
+        if errors and not found:
+            raise errors[0]
+        return found
+
+    async def send(
+        self,
+        kind: Kind,
+        items: Iterable[_Item],
+        stream_of: Callable[[_Item], str],
+        call: Callable[[Consumer, list[_Item]], Awaitable[_T]],
+        patience: float,
+    ) -> list[_T]:
+        """Send items to the partitions of their streams, and return the replies that are there after `patience` seconds.
+
+        Items of partitions to which such calls fail are left out while others succeed, so that these do not wait. It raises as `each` does.
+        """
+        wanted: dict[Partition, None] = {}
+        ready = {*self.ready(kind)}
+        for item in items:
+            partition = self._by_stream[stream_of(item)]
+            if partition in ready or partition not in self._read:
+                self._outbox[kind, partition].append(item)
+                wanted[partition] = None
+
+        async def send_waiting(partition: Partition) -> list[_T]:
+            replies = []
+            while own := self._outbox.pop((kind, partition), []):
+                replies.append(await call(partition.consumer, own))
+            return replies
+
+        return [
+            reply for replies in (await self.each(kind, wanted, send_waiting, patience)).values() for reply in replies
+        ]
+
+    async def attempt(
+        self, kind: Kind, partition: Partition, call: Callable[..., Awaitable[_T]], *arguments: Any
+    ) -> _T:
+        """Return the result of a call. If it fails, calls of its kind leave the partition out for a while."""
+        clock = asyncio.get_running_loop().time
+        began_at = clock()
         try:
-            return await call(*arguments)
+            result = await call(*arguments)
         except QueueUnavailable as error:
-            # A server that is full, or denies access, responds. One server has all partitions or none.
-            if not isinstance(error, QueueFull | UserError) and not self.have_one_owner and not partition.is_down:
-                partition.is_down = True
-                self.any_down.set()
-                _log.warning("partition_unavailable", queue=partition.queue, error=str(error))
+            partition.may_own_more = True
+            self._failed(kind, partition, error)
             raise
+        self._succeeded(kind, partition, clock() - began_at)
+        return result
 
-    def restore(self, partition: Partition) -> None:
-        """Use a partition again, whose node is available."""
-        partition.is_down = False
-        self.has_returned = self.has_been_silent = True
-        self._note_down()
-        _log.info("partition_available", queue=partition.queue)
+    def replace(self, partitions: Sequence[Partition], generation: int, *, is_complete: bool) -> None:
+        """Read the partitions of a layout from now on. Entries of the others are still settled.
 
-    def replace(self, partitions: Sequence[Partition], generation: int) -> None:
-        """Read the partitions of a layout from now on. Entries of the others are still settled."""
-        self._read, self.generation = tuple(partitions), generation
+        Args:
+            partitions: those that could be opened.
+            generation: of the layout.
+            is_complete: whether these are all.
+        """
+        self._read, self.generation, self._is_complete = tuple(partitions), generation, is_complete
         streams = {stream: each for each in partitions for stream in each.consumer.reading.streams}
         self._by_stream |= streams
         self.have_one_owner = self._have_one_owner(streams)
-        self._note_down()
 
     def of(self, stream: str) -> Consumer:
         """Return the consumer of the partition to which a stream belongs."""
         return self._by_stream[stream].consumer
 
-    def divided(self, items: Iterable[_T], stream_of: Callable[[_T], str]) -> list[tuple[Consumer, list[_T]]]:
-        """Divide items by the partitions to which their streams belong.
+    async def close(self) -> None:
+        """End the calls whose replies are outstanding."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
-        Items of partitions that are unavailable while others are available are left out.
-        """
-        found: dict[Partition, list[_T]] = {}
-        for item in items:
-            found.setdefault(self._by_stream[stream_of(item)], []).append(item)
-        left_out = {*self._read} - {*self.available}
-        return [(partition.consumer, own) for partition, own in found.items() if partition not in left_out]
+    async def _outcome(
+        self, kind: Kind, partition: Partition, call: Callable[[Partition], Awaitable[_T]]
+    ) -> _T | QueueUnavailable:
+        try:
+            return await self.attempt(kind, partition, call, partition)
+        except QueueUnavailable as error:
+            return error
 
-    def _note_down(self) -> None:
-        if any(partition.is_down for partition in self._read):
-            self.any_down.set()
-        else:
-            self.any_down.clear()
+    def _failed(self, kind: Kind, partition: Partition, error: QueueUnavailable) -> None:
+        if not partition.troubles and not self.have_one_owner:
+            _log.warning("partition_unavailable", queue=partition.queue, error=str(error))
+        before = partition.troubles.get(kind)
+        pause = _FIRST_PAUSE if before is None else min(_LONGEST_PAUSE, 2 * before.pause)
+        # Spread over half of it, because all processes notice the same fault.
+        until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
+        partition.troubles[kind] = Trouble(pause, until)
+
+    def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:
+        if partition.troubles.pop(kind, None) is not None and not partition.troubles and not self.have_one_owner:
+            _log.info("partition_available", queue=partition.queue)
+        if self.have_one_owner or kind == "read":
+            return
+        if seconds > _SLOW and not partition.is_slow:
+            partition.is_slow = True
+            _log.warning("partition_slow", queue=partition.queue, seconds=round(seconds, 1))
+        elif seconds < _SLOW / 2 and partition.is_slow:
+            partition.is_slow = False
+            _log.info("partition_available", queue=partition.queue)

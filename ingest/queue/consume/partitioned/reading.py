@@ -1,25 +1,24 @@
 """The source of deliveries of all partitions of a queue.
 
 While some partitions have a backlog, these are read, a few with each read. Every few milliseconds, and when they are empty, all partitions
-are read. If all are empty, a read waits for the first entry: with one command if all partitions are on one server that takes such a
+are read. A server that responds late keeps the room of its read, and is not read again until it has responded, while the others are. If all
+partitions are empty, a read waits for the first entry: with one command if all partitions are on one server that takes such a
 command, and otherwise by looking again and again. The pause between two looks grows with the number of processes, so that the looks of all
 processes at one partition are about constant.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
-from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.idle_reads import by_stream
-from ingest.queue.consume.partitioned.partition_set import Partition, PartitionSet
-from ingest.queue.consume.partitioned.together import Share, divide, take_in_rounds, together
-from ingest.queue.consume.waiting_read import WaitingRead, read_command
-from ingest.queue.redis.connection import NoGroup, translated, translating
-from ingest.queue.redis.routed_connection import QueueConnection
+from ingest.queue.consume.partitioned.partition import Partition
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.server_reads import ServerReads
+from ingest.queue.consume.partitioned.shares import divide
+from ingest.queue.consume.waiting_read import WaitingRead
+from ingest.queue.redis.connection import NoGroup, translating
 
 # Entries of one partition that are worth a command.
 _WORTH = 50
@@ -28,6 +27,8 @@ _PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # The pause grows by this factor with each look that finds nothing, to the longest within about ten seconds.
 _GROWTH = 1.1
+# Seconds for which claims wait for slow servers while others have responded.
+_PATIENCE_OF_CLAIMS = 0.25
 
 
 class PartitionedReading:
@@ -36,9 +37,7 @@ class PartitionedReading:
     Args:
         partitions: the partitions that are read.
         waiting: waits for entries of all partitions with one command.
-        looking: for reads that do not wait.
-        group: the consumer group.
-        name: the consumer.
+        reads: reads at each server, which do not wait for entries.
         uniform: returns a random number between two others.
     """
 
@@ -46,21 +45,23 @@ class PartitionedReading:
         self,
         partitions: PartitionSet,
         waiting: WaitingRead,
-        looking: QueueConnection,
-        group: str,
-        name: str,
+        reads: ServerReads,
         *,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._partitions = partitions
         self._waiting = waiting
-        self._looking = looking
-        self._group = group
-        self._name = name
         self._uniform = uniform
         self._pause = 0.0
         # When all partitions are read next although some have a backlog.
         self._all_at = 0.0
+        self._reads = reads
+
+    @property
+    def may_own_more(self) -> bool:
+        """Whether entries of lost replies may be pending in one of several partitions."""
+        partitions = self._partitions
+        return not partitions.have_one_owner and any(each.may_own_more for each in partitions.ready("own"))
 
     @translating
     async def read(self, count: int, block: float) -> list[Delivery]:
@@ -71,20 +72,28 @@ class PartitionedReading:
         """
         if (only := self._partitions.only) is not None:
             return await only.reading.read(count, block)
-        if self._partitions.has_returned:
-            # The caller claims the entries of lost replies, and entries that were not acked in the meantime.
-            self._partitions.has_returned = False
-            raise QueueUnavailable("a partition is available again; its unfinished entries are claimed first")
-        partitions = self._partitions.rotated()
-        found = await self._read_backlog(partitions, count)
+        if late := self._reads.take():
+            return late
+        room = count - self._reads.room
+        partitions = self._reads.idle(self._partitions.rotated("read"))
+        if room <= 0 or not partitions:
+            await self._reads.wait(block)
+            return self._reads.take()
+        found = await self._read_backlog(partitions, room)
         if found:
             return found
         may_wait = block > 0 and self._partitions.have_one_owner
-        if not may_wait or count < len(partitions):
-            found = await self._look(partitions, count)
+        if not may_wait or room < len(partitions):
+            found = await self._look(partitions, room)
         if found or not block:
             return found
-        return await (self._wait(partitions, count, block) if may_wait else self._look_until(partitions, count, block))
+        return await (self._wait(partitions, room, block) if may_wait else self._look_until(partitions, room, block))
+
+    async def release_unread(self) -> None:
+        """Release the entries of reads that have ended late, because this process is about to leave."""
+        await self._reads.wait(_LONGEST_PAUSE)
+        for delivery in self._reads.take():
+            await self._partitions.of(delivery.entry.stream).settling.release([delivery])
 
     async def _read_backlog(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
         """Read partitions that have a backlog, or all of them if that is due."""
@@ -92,64 +101,26 @@ class PartitionedReading:
         if backlog and asyncio.get_running_loop().time() >= self._all_at:
             return await self._look(partitions, count)
         found: list[Delivery] = []
-        while backlog and len(found) < count:
-            room = count - len(found)
+        reserved = self._reads.room
+        while backlog and (room := count - len(found) - self._reads.room + reserved) > 0:
             asked = backlog[: max(1, room // _WORTH)]
-            taken = await self._read_shares(divide(room, asked))
-            found += [delivery for deliveries in taken for delivery in deliveries]
-            backlog = [partition for partition in backlog if partition.has_backlog]
+            found += await self._reads.read(divide(room, asked))
+            backlog = [partition for partition in self._reads.idle(backlog) if partition.has_backlog]
         return found
 
     async def _look(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
         """Read all partitions once, until some have given entries, and then those that may have more."""
         self._all_at = asyncio.get_running_loop().time() + self._shortest_pause()
         found: list[Delivery] = []
-        left = partitions
-        while left and len(found) < count:
-            shares = divide(count - len(found), left)
-            taken = await self._read_shares(shares)
-            found += [delivery for deliveries in taken for delivery in deliveries]
+        left, reserved = partitions, self._reads.room
+        while left and (room := count - len(found) - self._reads.room + reserved) > 0:
+            shares = divide(room, left)
+            found += await self._reads.read(shares)
             more = [partition for partition, _ in shares if partition.has_backlog]
-            left = more if found else left[len(shares) :]
+            left = self._reads.idle(more if found else left[len(shares) :])
         if found:
             self._pause = 0.0
         return found
-
-    async def _read_shares(self, shares: Sequence[Share]) -> list[list[Delivery]]:
-        """Read up to a number of entries of each partition, with one write to each server. Does not wait."""
-        commands = [
-            read_command(self._group, self._name, partition.consumer.reading.streams, share)
-            for partition, share in shares
-            if not partition.consumer.reading.express_has_more
-        ]
-        with translated():
-            replies = iter(await self._looking.call_all(commands) if commands else ())
-        return await together(
-            [
-                self._partitions.attempt(partition, self._by_lanes, partition, share)
-                if partition.consumer.reading.express_has_more
-                else self._partitions.attempt(partition, self._received, partition, share, next(replies))
-                for partition, share in shares
-            ]
-        )
-
-    async def _by_lanes(self, partition: Partition, share: int) -> list[Delivery]:
-        taken = await partition.consumer.reading.read(share, 0.0)
-        partition.has_backlog = len(taken) >= share
-        return taken
-
-    async def _received(self, partition: Partition, share: int, reply: Any) -> list[Delivery]:
-        try:
-            with translated():
-                if isinstance(reply, Exception):
-                    raise reply
-        except NoGroup:
-            partition.has_backlog = False
-            await partition.consumer.access.restore_group()
-            return []
-        taken = await partition.consumer.reading.received(by_stream(reply), share, share)
-        partition.has_backlog = len(taken) >= share
-        return taken
 
     async def _look_until(self, partitions: Sequence[Partition], count: int, seconds: float) -> list[Delivery]:
         """Look again and again for up to `seconds`, after a look that has found nothing."""
@@ -159,10 +130,16 @@ class PartitionedReading:
             mean = max(self._pause, self._shortest_pause())
             self._pause = min(_LONGEST_PAUSE, _GROWTH * mean)
             pause, left = mean * self._uniform(0.5, 1.5), until - clock()
-            await asyncio.sleep(min(pause, left))
+            if self._reads.room:
+                await self._reads.wait(min(pause, left))
+                if found := self._reads.take():
+                    return found
+            else:
+                await asyncio.sleep(min(pause, left))
             if pause >= left:
                 return []
-            if found := await self._look(partitions, count):
+            room = count - self._reads.room
+            if room > 0 and (found := await self._look(self._reads.idle(partitions), room)):
                 return found
 
     async def _wait(self, partitions: Sequence[Partition], count: int, block: float) -> list[Delivery]:
@@ -172,7 +149,8 @@ class PartitionedReading:
         try:
             entries = await self._waiting.read(streams, share, block)
         except NoGroup:
-            await together(partition.consumer.access.restore_group() for partition in partitions)
+            for partition in partitions:
+                await partition.consumer.access.restore_group()
             return []
         found: list[Delivery] = []
         for partition in partitions if entries else ():
@@ -187,28 +165,44 @@ class PartitionedReading:
     @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`. See `QueueReading.claim_own`."""
-        for partition in self._partitions.rotated():
-            claiming = partial(partition.consumer.reading.claim_own, count, known, counted=counted)
-            if claimed := await self._partitions.attempt(partition, claiming):
-                return claimed
+        ready = self._partitions.rotated("own")
+        # At one server, the caller is told that a reply was lost.
+        unsure = ready if self._partitions.have_one_owner else [each for each in ready if each.may_own_more]
+        while unsure:
+            shares = dict(divide(count, unsure))
+            unsure = unsure[len(shares) :]
+            claim = partial(self._claim_own_share, shares, known, counted=counted)
+            claimed = await self._partitions.each("own", shares, claim, _PATIENCE_OF_CLAIMS)
+            if found := [delivery for deliveries in claimed.values() for delivery in deliveries]:
+                return found
         return []
+
+    async def _claim_own_share(
+        self, shares: Mapping[Partition, int], known: Collection[EntryRef], partition: Partition, *, counted: bool
+    ) -> list[Delivery]:
+        # Before the call, because a reply that is lost during it sets this again.
+        partition.may_own_more = False
+        own = await partition.consumer.reading.claim_own(shares[partition], known, counted=counted)
+        partition.may_own_more |= bool(own)
+        return own
 
     @translating
     async def claim_abandoned(self, count: int) -> Abandoned:
         """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended."""
-        if (only := self._partitions.only) is not None:
-            return await only.reading.claim_abandoned(count)
         found = Abandoned([], [])
-
-        async def take(shares: Sequence[Share]) -> list[int]:
-            claimed = await together(
-                self._partitions.attempt(partition, partition.consumer.reading.claim_abandoned, share)
-                for partition, share in shares
+        waiting = list(self._partitions.rotated("claim"))
+        while waiting and (room := count - len(found.released) - len(found.dead)) > 0:
+            shares = dict(divide(room, waiting))
+            claimed = await self._partitions.each(
+                "claim", shares, partial(self._claim_share, shares), _PATIENCE_OF_CLAIMS
             )
-            for each in claimed:
+            waiting = waiting[len(shares) :]
+            for partition, each in claimed.items():
                 found.released.extend(each.released)
                 found.dead.extend(each.dead)
-            return [len(each.released) + len(each.dead) for each in claimed]
-
-        await take_in_rounds(self._partitions.rotated(), count, take)
+                if len(each.released) + len(each.dead) >= shares[partition]:
+                    waiting.append(partition)
         return found
+
+    async def _claim_share(self, shares: Mapping[Partition, int], partition: Partition) -> Abandoned:
+        return await partition.consumer.reading.claim_abandoned(shares[partition])

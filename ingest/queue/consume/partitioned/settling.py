@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
 from ingest.domain.deliveries.result import Finished
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
-from ingest.queue.consume.partitioned.together import together
+
+# Seconds for which acks wait for a slow server. They continue then, while others are sent.
+_PATIENCE = 0.25
 
 
 class PartitionedSettling:
     """Implements `ingest.flow.ports.Settling`.
 
     While the node of a partition is unavailable, the entries there are neither acked nor released, so that other partitions do not wait. They
-    are pending, and are delivered again when the node is available.
+    are pending, and are delivered again when the node is available. While a node is slow, the calls for it continue alone, and their
+    entries count as acked. If the process dies before they are, they are delivered again and change nothing.
 
     Args:
         partitions: the partitions that are read.
@@ -25,13 +28,23 @@ class PartitionedSettling:
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """See `QueueSettling.ack`."""
-        divided = self._partitions.divided(entries, _stream)
-        return sum(await together(consumer.settling.ack(own) for consumer, own in divided))
+        return sum(
+            await self._partitions.send(
+                "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _PATIENCE
+            )
+        )
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """See `QueueSettling.ack_with_results`."""
-        divided = self._partitions.divided(finished, lambda each: each.entry.stream)
-        return sum(await together(consumer.settling.ack_with_results(own) for consumer, own in divided))
+        return sum(
+            await self._partitions.send(
+                "results",
+                finished,
+                lambda each: each.entry.stream,
+                lambda to, own: to.settling.ack_with_results(own),
+                _PATIENCE,
+            )
+        )
 
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
@@ -46,9 +59,12 @@ class PartitionedSettling:
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         """See `QueueSettling.release`."""
-        divided = self._partitions.divided(deliveries, lambda each: each.entry.stream)
-        return sum(await together(consumer.settling.release(own) for consumer, own in divided))
-
-
-def _stream(entry: EntryRef) -> str:
-    return entry.stream
+        return sum(
+            await self._partitions.send(
+                "release",
+                deliveries,
+                lambda each: each.entry.stream,
+                lambda to, own: to.settling.release(own),
+                _PATIENCE,
+            )
+        )

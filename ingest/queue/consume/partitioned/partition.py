@@ -1,0 +1,59 @@
+"""One partition that a process reads, and the calls to it that fail."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ingest.queue.consume.consumer import Consumer
+
+Kind = Literal[
+    "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle",
+]  # fmt: skip
+"""Calls of one kind to a partition are made one after the other, and fail or succeed together."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Calls of one kind fail.
+
+    Attributes:
+        pause: seconds between the last two attempts.
+        until: the time of the event loop before which no other attempt is made.
+    """
+
+    pause: float
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition.
+
+    Attributes:
+        queue: its name.
+        consumer: of the partition.
+        has_backlog: whether its last read returned as many entries as requested, so that it may have more.
+        may_own_more: whether entries may be pending under the name of this consumer that it does not hold.
+        leads: whether this process does the maintenance of the partition, according to its last heartbeat.
+        is_slow: whether its server responds late.
+        troubles: by kind, the calls that fail.
+    """
+
+    queue: str
+    consumer: Consumer
+    has_backlog: bool = False
+    may_own_more: bool = True
+    leads: bool = False
+    is_slow: bool = False
+    troubles: dict[Kind, Trouble] = field(default_factory=dict)
+
+    def is_ready(self, kind: Kind, now: float) -> bool:
+        """Whether calls of a kind may be made at this time of the event loop.
+
+        A partition without heartbeats is not read, because others reclaim its entries.
+        """
+        if kind == "heartbeat":
+            return True
+        trouble = self.troubles.get(kind)
+        if trouble is not None and now < trouble.until:
+            return False
+        return kind not in {"read", "claim"} or "heartbeat" not in self.troubles

@@ -1,0 +1,152 @@
+"""Reads at the servers of the partitions, each of which responds, is late or fails alone. No read waits for entries.
+
+If the process dies here, the entries are pending under its name, as with every read.
+"""
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.consume.idle_reads import by_stream
+from ingest.queue.consume.partitioned.partition import Partition
+from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.shares import Share
+from ingest.queue.consume.waiting_read import read_command
+from ingest.queue.redis.connection import NoGroup, translated
+from ingest.queue.redis.routed_connection import QueueConnection
+
+# Seconds for which a read waits for the first server, and for the others after it has responded.
+_LONGEST = 1.0
+_PATIENCE = 0.01
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A read at one server, whose room no other read uses."""
+
+    room: int
+    entries: "asyncio.Task[list[Delivery]]"
+
+
+class ServerReads:
+    """The reads of one consumer.
+
+    Args:
+        partitions: the partitions that are read.
+        connection: for reads that do not block.
+        group: the consumer group.
+        name: the consumer.
+    """
+
+    def __init__(self, partitions: PartitionSet, connection: QueueConnection, group: str, name: str) -> None:
+        self._partitions = partitions
+        self._connection = connection
+        self._group = group
+        self._name = name
+        self._reads: dict[Hashable, _Read] = {}
+
+    @property
+    def room(self) -> int:
+        """The entries that reads in progress may return."""
+        return sum(read.room for read in self._reads.values())
+
+    def idle(self, partitions: Sequence[Partition]) -> list[Partition]:
+        """Return the partitions of servers without a read in progress."""
+        return [each for each in partitions if self._partitions.server_of(each) not in self._reads]
+
+    async def read(self, shares: Sequence[Share]) -> list[Delivery]:
+        """Read up to a number of entries of each partition, with one write to each server, and return those that have come soon."""
+        by_server: dict[Hashable, list[Share]] = {}
+        for partition, share in shares:
+            by_server.setdefault(self._partitions.server_of(partition), []).append((partition, share))
+        for server, own in by_server.items():
+            reading = asyncio.create_task(self._read_server(own))
+            self._reads[server] = _Read(sum(share for _, share in own), reading)
+        await self.wait(_LONGEST)
+        if any(not read.entries.done() for read in self._reads.values()):
+            await asyncio.wait([read.entries for read in self._reads.values()], timeout=_PATIENCE)
+        return self.take()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait up to `seconds` until a read has ended."""
+        if self._reads:
+            tasks = [read.entries for read in self._reads.values()]
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    def take(self) -> list[Delivery]:
+        """Return the entries of reads that have ended. An error is raised only if all have failed."""
+        found: list[Delivery] = []
+        errors, succeeded = [], False
+        for server, read in list(self._reads.items()):
+            if not read.entries.done():
+                continue
+            del self._reads[server]
+            try:
+                found += read.entries.result()
+                succeeded = True
+            except QueueUnavailable as error:
+                errors.append(error)
+        if (
+            errors
+            and not succeeded
+            and not self._reads
+            and all("read" in each.troubles for each in self._partitions.all)
+        ):
+            raise errors[0]
+        return found
+
+    async def close(self) -> None:
+        """End the reads whose replies are outstanding. Their entries stay pending."""
+        reads = [read.entries for read in self._reads.values()]
+        for read in reads:
+            read.cancel()
+        if reads:
+            await asyncio.wait(reads)
+
+    async def _read_server(self, shares: Sequence[Share]) -> list[Delivery]:
+        """Read partitions of one server. Does not wait for entries."""
+        commands = [
+            read_command(self._group, self._name, partition.consumer.reading.streams, share)
+            for partition, share in shares
+            if not partition.consumer.reading.express_has_more
+        ]
+        try:
+            with translated():
+                replies = iter(await self._connection.call_all(commands) if commands else ())
+        except QueueUnavailable as error:
+            replies = iter([error] * len(commands))
+        found: list[Delivery] = []
+        errors = []
+        for partition, share in shares:
+            try:
+                if partition.consumer.reading.express_has_more:
+                    found += await self._partitions.attempt("read", partition, self._by_lanes, partition, share)
+                else:
+                    reply = next(replies)
+                    found += await self._partitions.attempt("read", partition, self._received, partition, share, reply)
+            except QueueUnavailable as error:
+                errors.append(error)
+        if errors and len(errors) == len(shares):
+            raise errors[0]
+        return found
+
+    async def _by_lanes(self, partition: Partition, share: int) -> list[Delivery]:
+        taken = await partition.consumer.reading.read(share, 0.0)
+        partition.has_backlog = len(taken) >= share
+        return taken
+
+    async def _received(self, partition: Partition, share: int, reply: Any) -> list[Delivery]:
+        try:
+            with translated():
+                if isinstance(reply, Exception):
+                    raise reply
+        except NoGroup:
+            partition.has_backlog = False
+            await partition.consumer.access.restore_group()
+            return []
+        taken = await partition.consumer.reading.received(by_stream(reply), share, share)
+        partition.has_backlog = len(taken) >= share
+        return taken
