@@ -121,9 +121,13 @@ class PartitionedConsumer:
         # One after the other, because concurrent calls would open further connections, which stay open.
         for queue in layout.queues:
             try:
-                partition = self._opened.get(queue) or Partition(queue, await self._open_consumer(queue))
+                if (partition := self._opened.get(queue)) is None:
+                    partition = self._opened[queue] = Partition(queue, await self._open_consumer(queue))
                 if partition not in before:
                     await partition.consumer.access.ensure_group()
+                    if before:
+                        # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
+                        await partition.consumer.liveness.heartbeat(self._lifetime)
             except QueueUnavailable as error:
                 # The others are read, and this one is opened as soon as its node is available.
                 errors.append(error)
@@ -134,15 +138,9 @@ class PartitionedConsumer:
             if queue in self._unopened:
                 self._unopened.remove(queue)
                 _log.info("partition_available", queue=queue)
-            self._opened[queue] = partition
             partitions.append(partition)
         if errors and not partitions:
             raise errors[0]
-        joined = [partition for partition in partitions if partition not in before]
-        if before:
-            # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
-            for partition in joined:
-                await partition.consumer.liveness.heartbeat(self._lifetime)
         self._partitions.replace(partitions, layout.generation, is_complete=not errors)
 
     async def run(self) -> None:

@@ -1,9 +1,11 @@
 """How a process shows that it is alive in all partitions of a queue, keeps its deliveries, and leaves."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.fetch.outage import Outage
+from ingest.queue.consume.partitioned.partition import Partition
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
 
 # Seconds for which a call waits for slow servers while others have responded.
@@ -26,27 +28,32 @@ class PartitionedLiveness:
 
     async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
-        partitions = self._partitions
-        while not (
-            found := await partitions.each(
-                "heartbeat",
-                partitions.ready("heartbeat"),
-                lambda each: each.consumer.liveness.heartbeat(lifetime, clock),
-                min(_PATIENCE, lifetime / 6),
-            )
-        ):
-            pass  # each server is late
-        for partition, heartbeat in found.items():
+        partitions, now = self._partitions, asyncio.get_running_loop().time
+        began_at = now()
+
+        async def send(partition: Partition) -> tuple[float, Heartbeat]:
+            sent_at = now()
+            heartbeat = await partition.consumer.liveness.heartbeat(lifetime, clock)
             partition.leads = heartbeat.leads
-        heartbeats = list(found.values())
+            return sent_at, heartbeat
+
+        heartbeats: list[Heartbeat] = []
+        is_first = False
+        while not heartbeats:  # each server is late
+            found = await partitions.each(
+                "heartbeat", partitions.ready("heartbeat"), send, min(_PATIENCE, lifetime / 6)
+            )
+            is_first |= any(heartbeat.is_first for _, heartbeat in found.values())
+            # The time in the reply to an earlier heartbeat is out of date.
+            heartbeats = [heartbeat for sent_at, heartbeat in found.values() if sent_at >= began_at]
         partitions.consumers = max(1, *(each.consumers for each in heartbeats))
         if partitions.only is not None and heartbeats[0].generation != partitions.generation:
             # The recorded generation may even be an earlier one, because a failover may have lost the record, which is then written again.
             partitions.changed.set()
         return Heartbeat(
             heartbeats[0].now,
-            is_first=any(each.is_first for each in heartbeats),
-            leads=any(each.leads for each in heartbeats),
+            is_first=is_first,
+            leads=any(each.leads for each in partitions.all),
             consumers=partitions.consumers,
         )
 

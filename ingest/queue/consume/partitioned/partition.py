@@ -49,11 +49,14 @@ class Partition:
     def is_ready(self, kind: Kind, now: float) -> bool:
         """Whether calls of a kind may be made at this time of the event loop.
 
-        A partition without heartbeats is not read, because others reclaim its entries.
+        A partition without heartbeats is not read, because others reclaim its entries. It is not read either while acks wait there, which
+        would deliver its entries again and again.
         """
         if kind == "heartbeat":
             return True
-        trouble = self.troubles.get(kind)
-        if trouble is not None and now < trouble.until:
-            return False
-        return kind not in {"read", "claim"} or "heartbeat" not in self.troubles
+        kinds: tuple[Kind, ...] = (kind,)
+        if kind in {"read", "own", "claim"}:
+            if "heartbeat" in self.troubles:
+                return False
+            kinds = kind, "ack", "results"
+        return all(now >= self.troubles[each].until for each in kinds if each in self.troubles)

@@ -135,6 +135,8 @@ class PartitionSet:
             if partition in ready or partition not in self._read:
                 self._outbox[kind, partition].append(item)
                 wanted[partition] = None
+            else:
+                partition.may_own_more = True
 
         async def send_waiting(partition: Partition) -> list[_T]:
             replies = []
@@ -142,9 +144,14 @@ class PartitionSet:
                 replies.append(await call(partition.consumer, own))
             return replies
 
-        return [
-            reply for replies in (await self.each(kind, wanted, send_waiting, patience)).values() for reply in replies
-        ]
+        found: list[_T] = []
+        while wanted:
+            for replies in (await self.each(kind, wanted, send_waiting, patience)).values():
+                found += replies
+            # A call that had ended before this one was found instead of being made.
+            left = {key for key in self._outbox if key not in self._running}
+            wanted = dict.fromkeys(partition for partition in wanted if (kind, partition) in left)
+        return found
 
     async def attempt(
         self, kind: Kind, partition: Partition, call: Callable[..., Awaitable[_T]], *arguments: Any
