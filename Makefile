@@ -147,7 +147,7 @@ nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of eq
 
 .PHONY: node-faults
 node-faults: .venv/ready servers  ## orders stored by node of a cluster while one node is slow, frozen, gone and more; ARGS="--trouble slow"
-	@cd tests && exec ../.venv/bin/python -m scale.node_faults $(ARGS)
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.node_faults $(ARGS)
 
 .PHONY: rolling
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"

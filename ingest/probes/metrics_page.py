@@ -23,6 +23,7 @@ from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.inspection.servers import owners_of
+from ingest.queue.operate.partition_troubles import read_troubles
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import read_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client
@@ -82,16 +83,23 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
             log.succeeded()
             observed = []
             for source, stream in names.items():
-                of_queues = [(queue, states[queue]) for queue in layouts[stream].queues]
-                known = {queue: state for queue, state in of_queues if isinstance(state, QueueState)}
+                of_queues = {queue: states[queue] for queue in layouts[stream].queues}
+                known = {queue: state for queue, state in of_queues.items() if isinstance(state, QueueState)}
                 with bound_source(source):
-                    if problem := next((each for _, each in of_queues if isinstance(each, QueueUnavailable)), None):
+                    if problem := next(
+                        (each for each in of_queues.values() if isinstance(each, QueueUnavailable)), None
+                    ):
                         logs[source].failed(problem)
                     else:
                         logs[source].succeeded()
                 if known:
                     queue = await _observed(source, layouts[stream], known, topology)
-                    observed.append(queue._replace(is_paused=None if paused is None else source in paused))
+                    troubles = {
+                        (_number(layouts[stream], each.queue), each.kind.value): each.server
+                        for each in await read_troubles(client, settings.group, of_queues)
+                    }
+                    is_paused = None if paused is None else source in paused
+                    observed.append(queue._replace(is_paused=is_paused, troubles=troubles))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
@@ -125,15 +133,19 @@ async def _observed(source: str, layout: Layout, states: Mapping[str, QueueState
     total = total_of(states.values()) if len(states) == len(layout.queues) else None
     if layout.queues == (layout.queue,):
         return ObservedQueue(source, layout.queue, total)
-    names = {queue: queue.removeprefix(layout.queue).removeprefix(":") for queue in states}
     owners = await owners_of(topology, states)
     return ObservedQueue(
         source,
         layout.queue,
         total,
-        {names[queue]: state for queue, state in states.items()},
-        {names[queue]: address for queue, address in owners.items()},
+        {_number(layout, queue): state for queue, state in states.items()},
+        {_number(layout, queue): address for queue, address in owners.items()},
     )
+
+
+def _number(layout: Layout, queue: str) -> str:
+    """The number of a partition, or nothing for the queue with the plain name."""
+    return queue.removeprefix(layout.queue).removeprefix(":")
 
 
 @asynccontextmanager

@@ -45,6 +45,7 @@ _OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
     ),
 }
 _PAUSED = "1 while an operator has paused the source."
+_TROUBLE = "1 while the server of a partition is slow, denied, resharding or unavailable."
 _OWNER = "The server that owns the keys of a partition. Always 1."
 
 
@@ -88,6 +89,7 @@ class ObservedQueue(NamedTuple):
         partitions: the state of each partition by its number, empty for the queue with the plain name. Without a value for a
             queue that has always had a single partition.
         owners: the address of the server of each partition, in the same way.
+        troubles: of partitions, by the number of the partition and the kind, each with the address of its server.
         is_paused: whether an operator has paused the source. None if that is unknown.
     """
 
@@ -97,6 +99,7 @@ class ObservedQueue(NamedTuple):
     partitions: Mapping[str, QueueState] = MappingProxyType({})
     owners: Mapping[str, str] = MappingProxyType({})
     is_paused: bool | None = None
+    troubles: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 class QueueCollector(Collector):
@@ -129,6 +132,14 @@ class QueueCollector(Collector):
         yield from _if_any(_gauges("ingest_paused", _PAUSED, ["source"], pauses))
         owners = (
             ((queue.source, partition, node), 1.0) for queue in self._queues for partition, node in queue.owners.items()
+        )
+        troubles = (
+            ((queue.source, partition, node, kind), 1.0)
+            for queue in self._queues
+            for (partition, kind), node in queue.troubles.items()
+        )
+        yield from _if_any(
+            _gauges("ingest_partition_trouble", _TROUBLE, ["source", "partition", "node", "kind"], troubles)
         )
         yield from _if_any(_gauges("ingest_partition_owner", _OWNER, ["source", "partition", "node"], owners))
 

@@ -341,7 +341,7 @@ async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and
             for name in queue_names(queue)[:2]
         ]
         partitions = PartitionSet(lambda _: False, connections.topology.last_server_of)
-        partitions.replace(opened, 1, is_complete=True)
+        partitions.replace(opened, 1, {})
         good, bad = opened
         pauses = []
         for _ in range(3):

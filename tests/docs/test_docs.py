@@ -21,7 +21,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
     gauges = [
-        *QueueCollector([ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"})]).collect(),
+        *QueueCollector(
+            [ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"}, troubles={("0", "slow"): "a:1"})]
+        ).collect(),
         *BuildCollector().collect(),
     ]
 

@@ -81,7 +81,17 @@ def metrics() -> dict[str, set[str]]:
         else:
             known[spec.name] = labels
     for gauge in QueueCollector(
-        [ObservedQueue("", "x", QueueState(), {"0": QueueState()}, {"0": "a:1"}, is_paused=False)]
+        [
+            ObservedQueue(
+                "",
+                "x",
+                QueueState(),
+                {"0": QueueState()},
+                {"0": "a:1"},
+                is_paused=False,
+                troubles={("0", "slow"): "a:1"},
+            )
+        ]
     ).collect():
         known[gauge.name] = ON_ALL | gauge.samples[0].labels.keys()
     for _, rule in rules():

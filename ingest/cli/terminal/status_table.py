@@ -31,7 +31,14 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
     yield from _broken(
-        [*_controls(status), *_without_worker([status]), *_outages(status), *_entry_ids(status), *_servers(status)],
+        [
+            *_controls(status),
+            *_without_worker([status]),
+            *_outages(status),
+            *_entry_ids(status),
+            *_troubles(status),
+            *_servers(status),
+        ],
         width,
     )
     if status.queue is not None:
@@ -55,7 +62,9 @@ def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
     ]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
     outages = [
-        f"{each.source}: {line}" for each in sources for line in (*_controls(each), *_outages(each), *_entry_ids(each))
+        f"{each.source}: {line}"
+        for each in sources
+        for line in (*_controls(each), *_outages(each), *_entry_ids(each), *_troubles(each))
     ]
     yield from _broken([*_without_worker(sources), *outages], width)
     # The servers are the same for all sources.
@@ -130,6 +139,13 @@ def _entry_ids(status: "SystemStatus") -> Iterator[str]:
     for queue, state in (status.partitions or whole).items():
         for problem in state.id_problems:
             yield f"{queue}: {problem}: run `ingest partitions repair`"
+
+
+def _troubles(status: "SystemStatus") -> Iterator[str]:
+    """The partitions whose servers are slow, deny access or are unavailable."""
+    for trouble in status.troubles:
+        if trouble.text not in status.errors.values():
+            yield printable(" ".join(trouble.text.split()))
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:

@@ -162,6 +162,8 @@ def _notes(snapshot: "Snapshot") -> Iterator[str]:
             until = "until it is resumed" if each.pause.until is None else f"until {format_clock(each.pause.until, '')}"
             reason = f": {printable(each.pause.reason)}" if each.pause.reason else ""
             yield f"{name}paused {until} by {printable(each.pause.by)}{reason}"
+        for trouble in each.troubles:
+            yield f"{name}{printable(' '.join(trouble.text.split()))}"
         for error in each.errors:
             yield f"{name}external API: {printable(error)}"
         for problem in each.queue.id_problems if each.queue is not None else ():

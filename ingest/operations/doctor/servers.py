@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ingest.domain.deliveries.partition_trouble import TroubleKind
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor import redis, sentinels
 from ingest.operations.doctor.finding import Area, Checks, Finding
@@ -13,6 +14,12 @@ from ingest.settings import Settings
 
 _OF = Checks(Area.REDIS)
 _SLOTS = 16_384
+_ADVICE = {
+    TroubleKind.SLOW: "its orders wait for it, and others do not. Look for its load, its disk and the network between",
+    TroubleKind.DENIED: "give the node the users of the other nodes",
+    TroubleKind.RESHARDING: "finish moving its slot, or end the move with CLUSTER SETSLOT STABLE",
+    TroubleKind.UNAVAILABLE: "bring its server back. Its orders wait, and others do not",
+}
 
 
 def findings(
@@ -40,6 +47,7 @@ def findings(
         yield from _cluster(facts)
     yield from _partitions(facts, partitions)
     yield from _entry_ids(facts)
+    yield from (_OF.warning(each.text, _ADVICE[each.kind]) for each in facts.troubles)
 
 
 def _cluster(facts: ServersFacts) -> Iterator[Finding]:

@@ -103,19 +103,21 @@ class FlowRates:
         self._requests: Counter[str] = Counter()
         self._request_seconds = 0.0
 
-    def add(self, now: float, queue: QueueState, counts: Mapping[str, ProcessCounts], alive: Collection[str]) -> Rates:
+    def add(
+        self, now: float, queue: QueueState | None, counts: Mapping[str, ProcessCounts], alive: Collection[str]
+    ) -> Rates:
         """Add a reading, and return the rates.
 
         Args:
             now: monotonic seconds.
-            queue: the state of the source's queue.
+            queue: the state of the source's queue, if it is known.
             counts: of each worker process that has reported.
             alive: names of the processes with a heartbeat.
         """
         if self._samples and now - self._samples[-1].at > _LONGEST_GAP:
             self._samples.clear()
         self._count(counts, alive)
-        in_queue = None if queue.depth is None else queue.depth + queue.pending + queue.retries
+        in_queue = None if queue is None or queue.depth is None else queue.depth + queue.pending + queue.retries
         sample = _Sample(
             now, in_queue, dict(self._orders), dict(self._latency), dict(self._requests), self._request_seconds
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
@@ -21,7 +22,7 @@ class SourceSnapshot:
     Attributes:
         source: the name of the source, empty for the unnamed one.
         activity: whether its orders are processed.
-        queue: the state of its queue, or None while it cannot be read.
+        queue: the state of its queue, or None while a partition cannot be read.
         consumers: worker processes, by name, with those whose heartbeat has expired.
         rates: orders per second and latency over the last seconds.
         pause: by an operator, or None.
@@ -29,6 +30,7 @@ class SourceSnapshot:
         throttled_for: seconds until requests are sent again, because the external API has asked to wait.
         errors: the errors that opened circuits.
         gone: worker processes that this process has seen in the last ten minutes, and that have ended or no longer respond.
+        troubles: of its partitions.
     """
 
     source: str
@@ -41,6 +43,7 @@ class SourceSnapshot:
     throttled_for: float = 0.0
     errors: Sequence[str] = ()
     gone: Sequence[ConsumerState] = ()
+    troubles: Sequence[PartitionTrouble] = ()
 
     @property
     def workers(self) -> int:
@@ -147,9 +150,9 @@ class Snapshot:
         return len({each.name for source in self.sources for each in source.consumers if each.state == "alive"})
 
 
-def in_queue(queue: QueueState) -> int | None:
-    """Return the number of orders that are not finished, without dead letters, or None if Redis cannot count them."""
-    return None if queue.depth is None else queue.depth + queue.pending + queue.retries
+def in_queue(queue: QueueState | None) -> int | None:
+    """Return the number of orders that are not finished, without dead letters, or None if they cannot be counted."""
+    return None if queue is None or queue.depth is None else queue.depth + queue.pending + queue.retries
 
 
 def snapshot_of(

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.operations.state.flow_rates import FlowRates, Rates
@@ -22,8 +21,7 @@ from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, 
 from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.operations.state.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.monitor import ConsumerState
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.monitor import KnownQueue, PartitionedMonitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.operate.server_memory import ServerMemory, read_memory
@@ -105,27 +103,23 @@ class Snapshots:
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, pauses, memory, queues, consumers = await asyncio.gather(
+        controls, pauses, memory, found = await asyncio.gather(
             self._record.read(known),
             self._pauses(),
             read_memory(self._redis),
-            asyncio.gather(*(self._monitors[name].state() for name in self._sources)),
-            asyncio.gather(*(self._monitors[name].consumers() for name in self._sources)),
+            asyncio.gather(*(self._monitors[name].known() for name in self._sources)),
         )
-        of_source = dict(zip(self._sources, consumers, strict=True))
-        rates = await self._rates(now, dict(zip(self._sources, queues, strict=True)), of_source)
+        queues = dict(zip(self._sources, found, strict=True))
+        rates = await self._rates(now, queues)
         at = datetime.now(UTC)
-        gone = {name: self._gone[name].add(now, found) for name, found in of_source.items()}
+        gone = {name: self._gone[name].add(now, queue.consumers) for name, queue in queues.items()}
         sources = [
-            _source(each, queue, of_source[each.name], rates[each.name], controls, pauses[each.quota], at)
-            for each, queue in zip(self._sources.values(), queues, strict=True)
+            _source(each, queues[each.name], rates[each.name], controls, pauses[each.quota], at)
+            for each in self._sources.values()
         ]
         sources = [replace(each, gone=gone[each.source]) for each in sources]
         self._trends.append(
-            {
-                each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(queue))
-                for each, queue in zip(sources, queues, strict=True)
-            }
+            {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
         )
         return snapshot_of(at, sources, controls, tuple(self._trends), self._servers(memory=memory))
 
@@ -137,30 +131,29 @@ class Snapshots:
             # An access control list of an earlier release does not permit them.
             return dict.fromkeys(quotas, 0.0)
 
-    async def _rates(
-        self, now: float, queues: Mapping[str, QueueState], consumers: Mapping[str, Sequence[ConsumerState]]
-    ) -> dict[str, Rates]:
+    async def _rates(self, now: float, queues: Mapping[str, KnownQueue]) -> dict[str, Rates]:
         streams = {name: each.backends.stream for name, each in self._sources.items()}
-        alive = {name: [each.name for each in found if each.state == "alive"] for name, found in consumers.items()}
+        alive = {
+            name: [each.name for each in queue.consumers if each.state == "alive"] for name, queue in queues.items()
+        }
         pairs = [(streams[name], each) for name, names in alive.items() for each in names]
         counts = await read_counts(self._redis, self._group, pairs)
         rates = {}
         for name, names in alive.items():
             reported = {each: counts[key] for each in names if (key := (streams[name], each)) in counts}
-            rates[name] = self._flows[name].add(now, queues[name], reported, names)
+            rates[name] = self._flows[name].add(now, queues[name].total, reported, names)
         return rates
 
 
 def _source(
     source: ListedSource,
-    queue: QueueState,
-    consumers: Sequence[ConsumerState],
+    queue: KnownQueue,
     rates: Rates,
     controls: Controls,
     throttled_for: float,
     at: datetime,
 ) -> SourceSnapshot:
-    alive = [consumer for consumer in consumers if consumer.state == "alive"]
+    alive = [consumer for consumer in queue.consumers if consumer.state == "alive"]
     errors = sorted({consumer.circuit.error for consumer in alive if consumer.circuit is not None})
     pause = controls.pause_of(source.name, at)
     if not alive:
@@ -172,4 +165,15 @@ def _source(
     else:
         activity = Activity.THROTTLED if throttled_for else Activity.RUNNING
     tuning = controls.tunings.get(source.name)
-    return SourceSnapshot(source.name, activity, queue, consumers, rates, pause, tuning, throttled_for, errors)
+    return SourceSnapshot(
+        source.name,
+        activity,
+        queue.total,
+        queue.consumers,
+        rates,
+        pause,
+        tuning,
+        throttled_for,
+        errors,
+        troubles=queue.troubles,
+    )

@@ -8,15 +8,16 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.domain.errors import QueueUnavailable, StoreLocked, Unavailable, UserError
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
+from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.errors import StoreLocked, Unavailable, UserError
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import ConsumerState
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.partitioned.monitor import KnownQueue, PartitionedMonitor
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.orders.rows import Overview, overview
@@ -48,6 +49,7 @@ class SystemStatus:
         pause: by an operator, or None.
         limits: changed by an operator while workers run, or None.
         drained: consumers that begin no orders, because an operator has drained them.
+        troubles: of its partitions.
     """
 
     at: str
@@ -62,18 +64,20 @@ class SystemStatus:
     pause: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
     drained: Sequence[str] = ()
+    troubles: Sequence[PartitionTrouble] = ()
 
 
 async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     """Read the state of each source. An unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
-    queues: Mapping[str, _FoundQueue] = {}
+    queues: Mapping[str, KnownQueue] = {}
     orders: Overview | None = None
     controls, now = NO_CONTROLS, datetime.now(UTC)
     try:
         async with control_client(sources[0].redis_url) as client:
             controls = await _controls(client, sources[0])
-            states = await asyncio.gather(*(_queue(client, each) for each in sources))
+            reading = (PartitionedMonitor(client, layout_reader(client, each.stream), each.group) for each in sources)
+            states = await asyncio.gather(*(monitor.known() for monitor in reading))
             queues = dict(zip((each.source for each in sources), states, strict=True))
             if problem := next((each.problem for each in states if each.problem), None):
                 errors["redis"] = problem
@@ -87,7 +91,7 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
         errors["postgres"] = str(error)
     found = []
     for each in sources:
-        queue = queues.get(each.source) or _FoundQueue()
+        queue = queues.get(each.source)
         of_source = None if orders is None else _orders(orders, each.source)
         found.append(
             SystemStatus(
@@ -95,14 +99,15 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
                 each.source,
                 each.stream,
                 each.group,
-                queue.total,
-                queue.consumers,
+                queue.total if queue else None,
+                queue.consumers if queue else None,
                 of_source,
                 errors,
-                queue.partitions,
+                queue.partitions if queue else {},
                 pause_as_object(controls.pause_of(each.source, now), now),
                 limits_as_object(controls.tunings.get(each.source)),
-                [consumer.name for consumer in queue.consumers or () if controls.drain_of(consumer.name)],
+                [consumer.name for consumer in (queue.consumers if queue else ()) if controls.drain_of(consumer.name)],
+                queue.troubles if queue else (),
             )
         )
     return found
@@ -132,41 +137,12 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundQueue:
-    """A queue, as far as its partitions can be read.
-
-    Attributes:
-        total: its state, or None if a partition cannot be read.
-        partitions: the state of those that can be read, if there are several.
-        problem: why one cannot be read.
-    """
-
-    total: QueueState | None = None
-    partitions: Mapping[str, QueueState] = field(default_factory=dict)
-    consumers: list[ConsumerState] | None = None
-    problem: str = ""
-
-
 async def _controls(client: Redis, backends: Backends) -> Controls:
     """The controls, or none if the user lacks the right to read them."""
     try:
         return await ControlRecord(client, backends.deployment, backends.group).read()
     except QueueRefused:
         return NO_CONTROLS
-
-
-async def _queue(client: Redis, backends: Backends) -> _FoundQueue:
-    monitor = PartitionedMonitor(client, layout_reader(client, backends.stream), backends.group)
-    states = await monitor.known_partitions()
-    known = {queue: state for queue, state in states.items() if isinstance(state, QueueState)}
-    several = known if len(states) > 1 else {}
-    for queue, state in states.items():
-        if isinstance(state, QueueUnavailable):
-            if len(states) == 1:
-                raise state
-            return _FoundQueue(None, several, await monitor.known_consumers(), f"{queue}: {state}")
-    return _FoundQueue(total_of(known.values()), several, await monitor.consumers())
 
 
 def _orders(found: Overview, source: str) -> OrdersStatus:

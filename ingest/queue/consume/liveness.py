@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.layout.keys import Keys
@@ -53,6 +54,13 @@ class QueueLiveness:
         await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
 
     @translating
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds the troubles of partitions."""
+        await self._access.control.set(
+            self._access.keys.troubles, msgspec.json.encode(troubles), px=int(lifetime * 1000)
+        )
+
+    @translating
     async def leave(self) -> int:
         """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
 
@@ -75,3 +83,11 @@ def read_report(raw: bytes | None) -> Outage | None:
         return msgspec.json.decode(raw, type=Outage) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
+    """The troubles of a report, or none if there is no report that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []

@@ -46,6 +46,7 @@ class Keys(msgspec.Struct, frozen=True):
         released: the group's sorted set of entries of the main lane that any consumer may claim immediately.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
         circuit: prefix, by consumer, of the group's keys with the reason why a consumer's circuit is open.
+        troubles: the troubles of the queue's partitions, as a process has reported them last. Each partition has the same report.
         counts: prefix, by consumer, of the group's keys with the counts that a process reports, see `ProcessCounts`.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
             ends in each lane.
@@ -75,6 +76,7 @@ class Keys(msgspec.Struct, frozen=True):
     express_settled: str
     maintenance: str
     circuit: str
+    troubles: str
     counts: str
 
     @classmethod
@@ -107,6 +109,8 @@ class Keys(msgspec.Struct, frozen=True):
             settled=f"{base}:settled:{group}",
             express_settled=f"{base}:express-settled:{group}",
             circuit=f"{base}:circuit:{group}:",
+            # Without a consumer, because users may write no further keys.
+            troubles=f"{base}:circuit:{group}:",
             counts=f"{base}:counts:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )

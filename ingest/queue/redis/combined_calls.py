@@ -30,7 +30,7 @@ _MOST_VALUES = 2_000
 _CLOSED = "the connection was closed"
 Values = Sequence[Any]
 # A script's name, whether the server has `XNACK`, and the server.
-_Sender = tuple[str, bool, Owner]
+_Sender = tuple[str, bool, str]
 
 
 class Runner(Protocol):

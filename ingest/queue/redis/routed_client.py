@@ -23,6 +23,9 @@ _Command = tuple[Sequence[Any], Mapping[str, Any]]
 class RoutedClient(Redis):
     """A client of all nodes, for commands that do not block.
 
+    Attributes:
+        topology: the cluster.
+
     Args:
         topology: the cluster.
         client_of: makes the client of a node.
@@ -34,7 +37,7 @@ class RoutedClient(Redis):
     ) -> None:
         # The pool is never used, because each node has its own.
         super().__init__(connection_pool=ConnectionPool())
-        self._topology = topology
+        self.topology = topology
         self._client_of = client_of
         self._home = home
         self._clients: dict[ClusterNode, Redis] = {}
@@ -75,7 +78,7 @@ class RoutedClient(Redis):
 
     async def client_for(self, key: str) -> Redis:
         """Return the client of the node that owns a key at the moment. It closes with this one."""
-        return self.at(await self._topology.node_of(slot_of(key)))
+        return self.at(await self.topology.node_of(slot_of(key)))
 
     def clients(self) -> list[Redis]:
         """Return the clients of all nodes in use."""
@@ -137,8 +140,8 @@ class RoutedClient(Redis):
     async def _node_for(self, key: str | bytes | None) -> ClusterNode:
         slot = self._home if key is None else slot_of(key)
         if slot is None:
-            return (await self._topology.primaries())[0]
-        return await self._topology.node_of(slot)
+            return (await self.topology.primaries())[0]
+        return await self.topology.node_of(slot)
 
 
 class _RoutedPipeline(Pipeline):

@@ -32,11 +32,10 @@ class OverviewPages:
 
     async def _model(self, visit: Visit) -> dict[str, Any]:
         snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
-        queue = snapshot.queue
         return {
             "snapshot": snapshot,
             "sources": snapshot.sources,
-            "in_queue": None if queue is None else in_queue(queue),
+            "in_queue": in_queue(snapshot.queue),
             "charts": {
                 "arrived": chart_of([point.arrived for point in snapshot.trend]),
                 "stored": chart_of([point.stored for point in snapshot.trend]),

@@ -54,7 +54,7 @@ class SourcePages:
             "source": source,
             "settings": settings,
             "api": mask_url(settings.upstream_url) if settings.upstream_url else "",
-            "in_queue": in_queue(source.queue) if source is not None and source.queue is not None else None,
+            "in_queue": None if source is None else in_queue(source.queue),
             "charts": {
                 "arrived": chart_of([point.arrived for point in trend]),
                 "stored": chart_of([point.stored for point in trend]),

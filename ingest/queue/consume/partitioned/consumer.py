@@ -9,7 +9,7 @@ If the process dies here, its entries stay pending under its name in each partit
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from ingest.backoff import call_until_available
@@ -27,12 +27,11 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.routed_connection import QueueConnection
-from ingest.telemetry.logs import get_logger
-
-_log = get_logger("queue")
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0
+# Seconds between two reports of troubles.
+_REPORT_EVERY = 4.0
 
 OpenConsumer = Callable[[str, QueueConnection], AbstractAsyncContextManager[Consumer]]
 """Opens a consumer of the queue with that name, with a connection for its reads."""
@@ -64,7 +63,6 @@ class PartitionedConsumer:
         self._lifetime = lifetime
         # By queue, including queues that are not read any more.
         self._opened: dict[str, Partition] = {}
-        self._unopened: set[str] = set()
 
     @classmethod
     @asynccontextmanager
@@ -116,8 +114,9 @@ class PartitionedConsumer:
 
         A queue that is not read any more is empty. Entries of it that are held are still settled.
         """
-        before, errors = self._partitions.all, []
-        partitions = []
+        before = self._partitions.all
+        partitions: list[Partition] = []
+        unopened: dict[str, QueueUnavailable] = {}
         # One after the other, because concurrent calls would open further connections, which stay open.
         for queue in layout.queues:
             try:
@@ -129,22 +128,29 @@ class PartitionedConsumer:
                         # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
                         await partition.consumer.liveness.heartbeat(self._lifetime)
             except QueueUnavailable as error:
-                # The others are read, and this one is opened as soon as its node is available.
-                errors.append(error)
-                if queue not in self._unopened:
-                    self._unopened.add(queue)
-                    _log.warning("partition_unavailable", queue=queue, error=str(error))
-                continue
-            if queue in self._unopened:
-                self._unopened.remove(queue)
-                _log.info("partition_available", queue=queue)
-            partitions.append(partition)
-        if errors and not partitions:
-            raise errors[0]
-        self._partitions.replace(partitions, layout.generation, is_complete=not errors)
+                # The others are read, and this one is opened as soon as its server is available.
+                unopened[queue] = error
+            else:
+                partitions.append(partition)
+        if not partitions:
+            raise next(iter(unopened.values()))
+        self._partitions.replace(partitions, layout.generation, unopened)
 
     async def run(self) -> None:
-        """Follow changes of the partitions until cancelled."""
+        """Follow changes of the partitions, and report their troubles, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._keep_following())
+            parts.create_task(self._keep_reporting())
+
+    async def _keep_reporting(self) -> None:
+        """Report the troubles of partitions in each partition, because the server of any of them may be unavailable."""
+        while True:
+            await asyncio.sleep(_REPORT_EVERY)
+            if troubles := self._partitions.troubles:
+                with suppress(QueueUnavailable):
+                    await self.liveness.report_troubles(troubles, 3 * _REPORT_EVERY)
+
+    async def _keep_following(self) -> None:
         while True:
             await self._until_due()
             await call_until_available(self._refresh, passes=_is_passing, on_failure=lambda _: None)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.partitioned.partition import Partition
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
@@ -70,6 +71,15 @@ class PartitionedLiveness:
             "report",
             self._partitions.ready("report"),
             lambda each: each.consumer.liveness.report_outage(outage, lifetime),
+            _PATIENCE,
+        )
+
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds, in each partition, the troubles of some of them."""
+        await self._partitions.each(
+            "troubles",
+            self._partitions.ready("troubles"),
+            lambda each: each.consumer.liveness.report_troubles(troubles, lifetime),
             _PATIENCE,
         )
 

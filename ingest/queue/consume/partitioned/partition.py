@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.queue.consume.consumer import Consumer
 
 Kind = Literal[
-    "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle",
+    "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle", "troubles",
 ]  # fmt: skip
 """Calls of one kind to a partition are made one after the other, and fail or succeed together."""
 
@@ -34,7 +35,8 @@ class Partition:
         has_backlog: whether its last read returned as many entries as requested, so that it may have more.
         may_own_more: whether entries may be pending under the name of this consumer that it does not hold.
         leads: whether this process does the maintenance of the partition, according to its last heartbeat.
-        is_slow: whether its server responds late.
+        unavailable: shown to operators while calls fail.
+        slow: shown to operators while its server responds late.
         troubles: by kind, the calls that fail.
     """
 
@@ -43,8 +45,14 @@ class Partition:
     has_backlog: bool = False
     may_own_more: bool = True
     leads: bool = False
-    is_slow: bool = False
+    unavailable: PartitionTrouble | None = None
+    slow: PartitionTrouble | None = None
     troubles: dict[Kind, Trouble] = field(default_factory=dict)
+
+    @property
+    def trouble(self) -> PartitionTrouble | None:
+        """The worst trouble, shown to operators."""
+        return self.unavailable if self.unavailable is not None else self.slow
 
     def is_ready(self, kind: Kind, now: float) -> bool:
         """Whether calls of a kind may be made at this time of the event loop.

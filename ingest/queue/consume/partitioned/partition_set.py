@@ -5,13 +5,17 @@ Only this process uses the set. If the process dies, nothing of it is lost, beca
 
 import asyncio
 import random
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import trouble_of
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
@@ -37,12 +41,13 @@ class PartitionSet:
         server_of: the server of a key, as far as it is known.
     """
 
-    def __init__(self, have_one_owner: Callable[[Iterable[str]], bool], server_of: Callable[[str], Hashable]) -> None:
+    def __init__(self, have_one_owner: Callable[[Iterable[str]], bool], server_of: Callable[[str], str]) -> None:
         self._have_one_owner = have_one_owner
         self._server_of = server_of
         self.have_one_owner = True
         self._read: tuple[Partition, ...] = ()
-        self._is_complete = True
+        # By queue, partitions that could not be opened.
+        self._unopened: dict[str, PartitionTrouble] = {}
         self._by_stream: dict[str, Partition] = {}
         self._running: dict[tuple[Kind, Partition], asyncio.Task[Any]] = {}
         self._outbox: defaultdict[tuple[Kind, Partition], list[Any]] = defaultdict(list)
@@ -58,9 +63,15 @@ class PartitionSet:
     @property
     def only(self) -> Consumer | None:
         """The consumer of the only partition, or None if the queue has several."""
-        return self._read[0].consumer if len(self._read) == 1 and self._is_complete else None
+        return self._read[0].consumer if len(self._read) == 1 and not self._unopened else None
 
-    def server_of(self, partition: Partition) -> Hashable:
+    @property
+    def troubles(self) -> list[PartitionTrouble]:
+        """The troubles of some of several servers, shown to operators."""
+        of_read = [] if self.have_one_owner else [each.trouble for each in self._read]
+        return [*self._unopened.values(), *(each for each in of_read if each is not None)]
+
+    def server_of(self, partition: Partition) -> str:
         """Return the server of a partition, as far as it is known. Calls to one server may share a command."""
         return self._server_of(partition.consumer.reading.streams[0])
 
@@ -168,18 +179,26 @@ class PartitionSet:
         self._succeeded(kind, partition, clock() - began_at)
         return result
 
-    def replace(self, partitions: Sequence[Partition], generation: int, *, is_complete: bool) -> None:
+    def replace(
+        self, partitions: Sequence[Partition], generation: int, unopened: Mapping[str, QueueUnavailable]
+    ) -> None:
         """Read the partitions of a layout from now on. Entries of the others are still settled.
 
         Args:
             partitions: those that could be opened.
             generation: of the layout.
-            is_complete: whether these are all.
+            unopened: the errors of the others, by the name of their queue.
         """
-        self._read, self.generation, self._is_complete = tuple(partitions), generation, is_complete
+        self._read, self.generation = tuple(partitions), generation
         streams = {stream: each for each in partitions for stream in each.consumer.reading.streams}
         self._by_stream |= streams
         self.have_one_owner = self._have_one_owner(streams)
+        before, self._unopened = self._unopened, {}
+        for queue, error in unopened.items():
+            is_known = queue in before
+            self._unopened[queue] = before.pop(queue) if is_known else self._begun(queue, trouble_of(error), str(error))
+        for trouble in before.values():
+            _log_end(trouble)
 
     def of(self, stream: str) -> Consumer:
         """Return the consumer of the partition to which a stream belongs."""
@@ -202,22 +221,41 @@ class PartitionSet:
             return error
 
     def _failed(self, kind: Kind, partition: Partition, error: QueueUnavailable) -> None:
-        if not partition.troubles and not self.have_one_owner:
-            _log.warning("partition_unavailable", queue=partition.queue, error=str(error))
+        if self.have_one_owner:
+            return
         before = partition.troubles.get(kind)
         pause = _FIRST_PAUSE if before is None else min(_LONGEST_PAUSE, 2 * before.pause)
         # Spread over half of it, because all processes notice the same fault.
         until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
         partition.troubles[kind] = Trouble(pause, until)
+        found = trouble_of(error)
+        if partition.unavailable is None or partition.unavailable.kind is not found:
+            partition.unavailable = self._begun(partition.queue, found, str(error))
 
     def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:
-        if partition.troubles.pop(kind, None) is not None and not partition.troubles and not self.have_one_owner:
-            _log.info("partition_available", queue=partition.queue)
-        if self.have_one_owner or kind == "read":
+        if self.have_one_owner:
             return
-        if seconds > _SLOW and not partition.is_slow:
-            partition.is_slow = True
-            _log.warning("partition_slow", queue=partition.queue, seconds=round(seconds, 1))
-        elif seconds < _SLOW / 2 and partition.is_slow:
-            partition.is_slow = False
-            _log.info("partition_available", queue=partition.queue)
+        had = partition.trouble
+        partition.troubles.pop(kind, None)
+        if not partition.troubles:
+            partition.unavailable = None
+        # A read waits for entries.
+        if kind != "read" and seconds > _SLOW and partition.slow is None:
+            partition.slow = self._begun(partition.queue, TroubleKind.SLOW, f"a reply after {seconds:.1f} s")
+        elif kind != "read" and seconds < _SLOW / 2:
+            partition.slow = None
+        if had is not None and partition.trouble is None:
+            _log_end(had)
+
+    def _begun(self, queue: str, kind: TroubleKind, error: str) -> PartitionTrouble:
+        """Log a trouble of a partition that begins now."""
+        server = self._server_of(Keys.of(queue).stream)
+        if kind is TroubleKind.SLOW:
+            _log.warning("partition_slow", queue=queue, server=server, error=error)
+        else:
+            _log.warning("partition_unavailable", queue=queue, server=server, kind=kind.value, error=error)
+        return PartitionTrouble(queue, server, kind, error, time.time())
+
+
+def _log_end(trouble: PartitionTrouble) -> None:
+    _log.info("partition_available", queue=trouble.queue, server=trouble.server)

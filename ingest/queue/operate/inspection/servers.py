@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
@@ -15,6 +16,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.inspection.facts import RedisFacts
 from ingest.queue.operate.inspection.sentinels import SentinelFacts, inspect_sentinels
 from ingest.queue.operate.inspection.server import inspect
+from ingest.queue.operate.partition_troubles import read_troubles
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import layout_key, read_layouts
 from ingest.queue.redis.connection import control_client, translated
@@ -31,6 +33,7 @@ class ServersFacts:
         layouts: the partitions of each queue.
         owners: the address of the server of each partition, as far as it is known, by the name of its queue.
         states: the state of each partition that can be read, likewise.
+        troubles: of partitions.
         sentinels: of a Sentinel set.
     """
 
@@ -39,6 +42,7 @@ class ServersFacts:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, QueueState] = field(default_factory=dict)
+    troubles: Sequence[PartitionTrouble] = ()
     sentinels: Sequence[SentinelFacts] = ()
 
     def newest(self, queue: str) -> str | None:
@@ -78,9 +82,8 @@ async def inspect_servers(url: str, queues: Mapping[str, str], group: str) -> Se
             )
         )
         found = dict(zip(primaries, inspected, strict=True))
-        return ServersFacts(
-            found, is_cluster_url(url), layouts, owners, await _states(topology, partitions, group), await sentinels
-        )
+        states, troubles = await _states(topology, layouts.values(), group)
+        return ServersFacts(found, is_cluster_url(url), layouts, owners, states, troubles, await sentinels)
     finally:
         sentinels.cancel()
 
@@ -115,14 +118,21 @@ async def owners_of(topology: Topology, queues: Iterable[str]) -> Mapping[str, s
     return owners
 
 
-async def _states(topology: Topology, queues: Sequence[str], group: str) -> Mapping[str, QueueState]:
-    """The states of the queues that can be read. The inspection reports the problems of the others."""
+async def _states(
+    topology: Topology, layouts: Iterable[Layout], group: str
+) -> tuple[Mapping[str, QueueState], Sequence[PartitionTrouble]]:
+    """The states of the partitions that can be read, and the troubles of partitions. The inspection reports other problems."""
+    known: dict[str, QueueState] = {}
+    troubles: list[PartitionTrouble] = []
     async with control_client(topology) as client:
-        try:
-            states = await read_states(client, queues, group)
-        except QueueUnavailable:
-            return {}
-    return {queue: state for queue, state in zip(queues, states, strict=True) if isinstance(state, QueueState)}
+        for layout in layouts:
+            try:
+                states = dict(zip(layout.queues, await read_states(client, layout.queues, group), strict=True))
+            except QueueUnavailable:
+                continue
+            known |= {queue: state for queue, state in states.items() if isinstance(state, QueueState)}
+            troubles += await read_troubles(client, group, states)
+    return known, troubles
 
 
 def _examples(

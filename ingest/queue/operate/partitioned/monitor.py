@@ -1,18 +1,43 @@
 """Reports the state of a queue over all its partitions. Changes nothing."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.operate.partition_troubles import read_troubles
 from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
 from ingest.queue.operate.queue_states import read_states
 
 _BEST_FIRST = ("alive", "stale", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """A queue, as far as its partitions can be read.
+
+    Attributes:
+        total: its state, or None if a partition cannot be read.
+        partitions: the state of those that can be read, if there are several.
+        consumers: of the partitions that can be read, by name.
+        troubles: of partitions.
+    """
+
+    total: QueueState | None
+    partitions: Mapping[str, QueueState]
+    consumers: list[ConsumerState]
+    troubles: Sequence[PartitionTrouble]
+
+    @property
+    def problem(self) -> str:
+        """Why a partition cannot be read, or empty."""
+        unread = (each.text for each in self.troubles if each.queue not in self.partitions)
+        return "" if self.total is not None else next(unread, "")
 
 
 class PartitionedMonitor:
@@ -52,18 +77,27 @@ class PartitionedMonitor:
             return await part.consumers()
         return merged(await asyncio.gather(*(part.consumers() for part in parts.values())))
 
-    async def known_consumers(self) -> list[ConsumerState]:
-        """As `consumers`, without the partitions that cannot be read."""
+    async def known(self) -> KnownQueue:
+        """The state of the queue and its consumers, as far as its partitions can be read."""
+        states = await self.known_partitions()
+        known = {queue: state for queue, state in states.items() if isinstance(state, QueueState)}
+        if not known:
+            raise next(state for state in states.values() if isinstance(state, QueueUnavailable))
         parts = await self._parts.oldest_first()
-        found = await asyncio.gather(*(_unless_unavailable(part) for part in parts.values()))
-        return merged(each for each in found if each is not None)
-
-
-async def _unless_unavailable(part: Monitor) -> list[ConsumerState] | None:
-    try:
-        return await part.consumers()
-    except QueueUnavailable:
-        return None
+        consumers, troubles = await asyncio.gather(
+            asyncio.gather(*(parts[queue].consumers() for queue in known if queue in parts), return_exceptions=True),
+            read_troubles(self._client, self._group, states),
+        )
+        found = [each for each in consumers if not isinstance(each, BaseException)]
+        for each in consumers:
+            if isinstance(each, BaseException) and (not found or not isinstance(each, QueueUnavailable)):
+                raise each
+        return KnownQueue(
+            total_of(known.values()) if len(known) == len(states) else None,
+            known if len(states) > 1 else {},
+            merged(found),
+            troubles,
+        )
 
 
 def merged(partitions: Iterable[Iterable[ConsumerState]]) -> list[ConsumerState]:

@@ -9,7 +9,6 @@ from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
 from ingest.queue.redis.topology.node_connections import NodeTcp, NodeTls
-from ingest.queue.redis.topology.port import Owner
 from ingest.queue.redis.topology.slot_map import SlotMap
 
 
@@ -32,10 +31,11 @@ class ClusterTopology:
     async def confirm(self) -> None:
         """Confirm it, because a node that has lost the majority rejects commands itself."""
 
-    def last_server_of(self, key: str) -> Owner:
-        """Return the node that owned the slot of a key when it was last looked up, or else the slot."""
-        address = self.slots.known_owner(slot_of(key))
-        return self.owner_of(key) if address is None else self.node_at(address)
+    def last_server_of(self, key: str) -> str:
+        """Return the address of the node that owned the slot of a key when it was last looked up, or else the slot."""
+        slot = slot_of(key)
+        address = self.slots.known_owner(slot)
+        return f"the owner of slot {slot}" if address is None else address_text(address)
 
     async def primaries(self) -> "list[ClusterNode]":
         """Return the nodes that own slots, ordered by address, with those that have failed at the end."""

@@ -32,8 +32,8 @@ class Topology(Protocol):
     def owner_of(self, key: str) -> Owner:
         """Return the owner of a key, without waiting for a server. In a cluster, keys of one slot have equal owners."""
 
-    def last_server_of(self, key: str) -> Owner:
-        """Return the server that owned a key when it was last looked up, without waiting, or else the owner of the key.
+    def last_server_of(self, key: str) -> str:
+        """Return the address of the server that owned a key when it was last looked up, without waiting, or else another name of it.
 
         Calls for one server wait for each other only. It may be out of date, so the commands themselves are still routed.
         """

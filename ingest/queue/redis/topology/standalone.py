@@ -22,7 +22,10 @@ class StandaloneTopology:
         del key
         return self
 
-    last_server_of = owner_of
+    def last_server_of(self, key: str) -> str:
+        """Return the name of the only server."""
+        del key
+        return "Redis"
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of the URL."""
