@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
 
 _log = get_logger("app")
+# Consumer groups that are created concurrently at the start.
+_GROUPS_AT_ONCE = 10
 
 
 def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_again: ReadAgain) -> int:
@@ -121,16 +123,19 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
     queues: list[str] = []
 
     async with QueueConnections.open(url) as connections:
+        limit = asyncio.Semaphore(_GROUPS_AT_ONCE)
+
+        async def make_group(queue: str) -> QueueUnavailable | None:
+            try:
+                async with limit, Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
+                    await consumer.access.ensure_group()
+            except QueueUnavailable as error:
+                return error
+            return None
 
         async def make_groups() -> None:
-            errors = []
-            for queue in queues:
-                try:
-                    async with Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
-                        await consumer.access.ensure_group()
-                except QueueUnavailable as error:
-                    # Workers try this partition again while they process the others.
-                    errors.append(error)
+            """Workers try the partitions again that are unavailable now, while they process the others."""
+            errors = [error for error in await asyncio.gather(*map(make_group, queues)) if error is not None]
             if errors and len(errors) == len(queues):
                 raise errors[0]
 

@@ -152,6 +152,7 @@ def as_object(snapshot: "Snapshot") -> dict[str, Any]:
                 "rates": _rates(each.rates),
                 "workers": each.workers,
                 "errors": list(each.errors),
+                "troubles": [asdict(trouble) for trouble in each.troubles],
                 "throttled_for": each.throttled_for,
                 "pause": pauses.as_object(each.pause, snapshot.at),
             }

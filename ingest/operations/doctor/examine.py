@@ -81,7 +81,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     queues = {each.settings.stream: each.quota for each in subject.sources}
     names = [each.settings.source for each in subject.sources]
     inspecting_redis = asyncio.create_task(
-        _facts(inspect_servers(backends.redis_url, queues, backends.group), within, QueueUnavailable)
+        _facts(inspect_servers(backends.redis_url, queues, backends.group, within / 2), within, QueueUnavailable)
     )
     inspecting_postgres = asyncio.create_task(
         _facts(store_inspection.inspect(backends.postgres_dsn, names), within, StoreUnavailable)

@@ -26,7 +26,6 @@ from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.operate.server_memory import ServerMemory, read_memory
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import QueueRefused
 from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
@@ -127,8 +126,8 @@ class Snapshots:
         quotas = [each.quota for each in self._sources.values()]
         try:
             return await read_pauses(self._redis, quotas)
-        except QueueRefused:
-            # An access control list of an earlier release does not permit them.
+        except QueueUnavailable:
+            # Their server is unavailable, or an access control list of an earlier release does not permit them.
             return dict.fromkeys(quotas, 0.0)
 
     async def _rates(self, now: float, queues: Mapping[str, KnownQueue]) -> dict[str, Rates]:

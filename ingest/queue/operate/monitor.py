@@ -1,5 +1,6 @@
 """Reports the state of one queue, for /metrics and `ingest status`. Changes nothing."""
 
+import asyncio
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, replies, translated, translating
-from ingest.queue.redis.topology import topology_of
+from ingest.queue.redis.topology import Server, topology_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +150,21 @@ async def traps_of_servers(url: str) -> list[str]:
     Raises:
         QueueUnavailable: Redis cannot be used right now.
     """
-    lines: list[str] = []
     with translated():
         servers = await topology_of(url).primaries()
-    for server in servers:
+
+    async def traps_of(server: Server) -> list[str]:
         node = f"node {await server.current_address()}: " if len(servers) > 1 else ""
         try:
             with translated():
                 async with control_client(server) as client:
-                    traps = await Monitor(client, "", DEFAULT_GROUP).traps()
+                    return [node + trap for trap in await Monitor(client, "", DEFAULT_GROUP).traps()]
         except QueueUnavailable as error:
             if not node:
                 raise
-            traps = [f"cannot be examined: {error}"]
-        lines += [node + trap for trap in traps]
-    return lines
+            return [f"{node}cannot be examined: {error}"]
+
+    return [line for lines in await asyncio.gather(*map(traps_of, servers)) for line in lines]
 
 
 def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:

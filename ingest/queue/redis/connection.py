@@ -205,8 +205,8 @@ def trouble_of(error: QueueUnavailable) -> TroubleKind:
     """How the server that caused this error troubles its partitions."""
     if isinstance(error, QueueRefused):
         return TroubleKind.DENIED
-    moves = isinstance(error.__cause__, Redirected) or str(error).startswith("TRYAGAIN")
-    return TroubleKind.RESHARDING if moves else TroubleKind.UNAVAILABLE
+    is_moving = isinstance(error.__cause__, (Redirected, redis_errors.TryAgainError))
+    return TroubleKind.RESHARDING if is_moving else TroubleKind.UNAVAILABLE
 
 
 def reason_to_wait(error: BaseException) -> str:

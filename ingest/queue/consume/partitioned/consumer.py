@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Self
 
 from ingest.backoff import call_until_available
+from ingest.domain.deliveries.partition_trouble import TroubleKind
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.consume.consumer import Consumer
@@ -25,7 +26,9 @@ from ingest.queue.consume.partitioned.server_reads import ServerReads
 from ingest.queue.consume.partitioned.settling import PartitionedSettling
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.waiting_read import WaitingRead
+from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import trouble_of
 from ingest.queue.redis.routed_connection import QueueConnection
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
@@ -117,9 +120,13 @@ class PartitionedConsumer:
         before = self._partitions.all
         partitions: list[Partition] = []
         unopened: dict[str, QueueUnavailable] = {}
+        gone: dict[str, QueueUnavailable] = {}
         # One after the other, because concurrent calls would open further connections, which stay open.
         for queue in layout.queues:
+            server = self._partitions.server_of(Keys.of(queue).stream)
             try:
+                if server in gone:
+                    raise gone[server]
                 if (partition := self._opened.get(queue)) is None:
                     partition = self._opened[queue] = Partition(queue, await self._open_consumer(queue))
                 if partition not in before:
@@ -130,6 +137,8 @@ class PartitionedConsumer:
             except QueueUnavailable as error:
                 # The others are read, and this one is opened as soon as its server is available.
                 unopened[queue] = error
+                if trouble_of(error) is TroubleKind.UNAVAILABLE:
+                    gone[server] = error  # each attempt may take as long as a command may
             else:
                 partitions.append(partition)
         if not partitions:

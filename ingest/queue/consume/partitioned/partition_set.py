@@ -35,6 +35,7 @@ class PartitionSet:
         generation: of the layout with these partitions.
         changed: set when a heartbeat in the only partition reports another generation.
         have_one_owner: whether one command may name the streams of all partitions.
+        server_of: the server of a key, as far as it is known. Calls to one server may share a command.
 
     Args:
         have_one_owner: whether one command may name several keys.
@@ -43,7 +44,7 @@ class PartitionSet:
 
     def __init__(self, have_one_owner: Callable[[Iterable[str]], bool], server_of: Callable[[str], str]) -> None:
         self._have_one_owner = have_one_owner
-        self._server_of = server_of
+        self.server_of = server_of
         self.have_one_owner = True
         self._read: tuple[Partition, ...] = ()
         # By queue, partitions that could not be opened.
@@ -70,10 +71,6 @@ class PartitionSet:
         """The troubles of some of several servers, shown to operators."""
         of_read = [] if self.have_one_owner else [each.trouble for each in self._read]
         return [*self._unopened.values(), *(each for each in of_read if each is not None)]
-
-    def server_of(self, partition: Partition) -> str:
-        """Return the server of a partition, as far as it is known. Calls to one server may share a command."""
-        return self._server_of(partition.consumer.reading.streams[0])
 
     def ready(self, kind: Kind) -> tuple[Partition, ...]:
         """Return the partitions to which calls of a kind may be made now. If there are none, all, because the whole queue waits then.
@@ -249,7 +246,7 @@ class PartitionSet:
 
     def _begun(self, queue: str, kind: TroubleKind, error: str) -> PartitionTrouble:
         """Log a trouble of a partition that begins now."""
-        server = self._server_of(Keys.of(queue).stream)
+        server = self.server_of(Keys.of(queue).stream)
         if kind is TroubleKind.SLOW:
             _log.warning("partition_slow", queue=queue, server=server, error=error)
         else:

@@ -4,7 +4,7 @@ If the process dies here, the entries are pending under its name, as with every 
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -46,7 +46,7 @@ class ServerReads:
         self._connection = connection
         self._group = group
         self._name = name
-        self._reads: dict[Hashable, _Read] = {}
+        self._reads: dict[str, _Read] = {}
 
     @property
     def room(self) -> int:
@@ -55,13 +55,13 @@ class ServerReads:
 
     def idle(self, partitions: Sequence[Partition]) -> list[Partition]:
         """Return the partitions of servers without a read in progress."""
-        return [each for each in partitions if self._partitions.server_of(each) not in self._reads]
+        return [each for each in partitions if self._server_of(each) not in self._reads]
 
     async def read(self, shares: Sequence[Share]) -> list[Delivery]:
         """Read up to a number of entries of each partition, with one write to each server, and return those that have come soon."""
-        by_server: dict[Hashable, list[Share]] = {}
+        by_server: dict[str, list[Share]] = {}
         for partition, share in shares:
-            by_server.setdefault(self._partitions.server_of(partition), []).append((partition, share))
+            by_server.setdefault(self._server_of(partition), []).append((partition, share))
         for server, own in by_server.items():
             reading = asyncio.create_task(self._read_server(own))
             self._reads[server] = _Read(sum(share for _, share in own), reading)
@@ -105,6 +105,9 @@ class ServerReads:
             read.cancel()
         if reads:
             await asyncio.wait(reads)
+
+    def _server_of(self, partition: Partition) -> str:
+        return self._partitions.server_of(partition.consumer.reading.streams[0])
 
     async def _read_server(self, shares: Sequence[Share]) -> list[Delivery]:
         """Read partitions of one server. Does not wait for entries."""

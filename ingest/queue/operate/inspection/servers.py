@@ -1,7 +1,7 @@
 """Inspects every server at a URL: one Redis, the primary of a Sentinel set with its Sentinels, or the nodes of a cluster. Changes nothing."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
@@ -20,7 +20,7 @@ from ingest.queue.operate.partition_troubles import read_troubles
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import layout_key, read_layouts
 from ingest.queue.redis.connection import control_client, translated
-from ingest.queue.redis.topology import Server, Topology, topology_of
+from ingest.queue.redis.topology import Topology, topology_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,14 @@ class ServersFacts:
         return next((order for newest in known for each in partitions if (order := newest.get(each))), None)
 
 
-async def inspect_servers(url: str, queues: Mapping[str, str], group: str) -> ServersFacts:
+async def inspect_servers(url: str, queues: Mapping[str, str], group: str, within: float = 5.0) -> ServersFacts:
     """Look at all servers, and on each at one partition of each queue.
 
     Args:
         url: of Redis.
         queues: names of whole queues, each with the name of its quota.
         group: the consumer group.
+        within: seconds for the inspection of each server.
 
     Raises:
         QueueUnavailable: no server can be reached.
@@ -73,16 +74,26 @@ async def inspect_servers(url: str, queues: Mapping[str, str], group: str) -> Se
             return ServersFacts(dict.fromkeys(primaries, problem), is_cluster_url(url), sentinels=await sentinels)
         partitions = [queue for layout in layouts.values() for queue in layout.queues]
         owners = await owners_of(topology, partitions)
-        inspected = await asyncio.gather(
-            *(
-                _inspected(
-                    server, _examples(address, layouts, owners, queues), group, queues, is_node=is_cluster_url(url)
+        keys = [layout_key(queue) for queue in queues]
+        inspected, (states, troubles) = await asyncio.gather(
+            asyncio.gather(
+                *(
+                    _inspected(
+                        inspect(
+                            server,
+                            _examples(address, layouts, owners, queues),
+                            group,
+                            keys,
+                            is_node=is_cluster_url(url),
+                        ),
+                        within,
+                    )
+                    for address, server in primaries.items()
                 )
-                for address, server in primaries.items()
-            )
+            ),
+            _states(topology, layouts.values(), group),
         )
         found = dict(zip(primaries, inspected, strict=True))
-        states, troubles = await _states(topology, layouts.values(), group)
         return ServersFacts(found, is_cluster_url(url), layouts, owners, states, troubles, await sentinels)
     finally:
         sentinels.cancel()
@@ -145,10 +156,11 @@ def _examples(
     return {partitions[0]: quotas[queue] for queue, partitions in owned if partitions}
 
 
-async def _inspected(
-    server: Server, examples: Mapping[str, str], group: str, queues: Mapping[str, str], *, is_node: bool
-) -> RedisFacts | QueueUnavailable:
+async def _inspected(inspection: Awaitable[RedisFacts], within: float) -> RedisFacts | QueueUnavailable:
     try:
-        return await inspect(server, examples, group, [layout_key(queue) for queue in queues], is_node=is_node)
+        async with asyncio.timeout(within):
+            return await inspection
     except QueueUnavailable as error:
         return error
+    except TimeoutError:
+        return QueueUnavailable(f"the inspection was not complete within {within:g} s")
