@@ -94,6 +94,7 @@ async def scene(cli: Cli, tmp_path: Path, queue_name: str) -> AsyncIterator[Scen
                 command.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_a_node_in_trouble_delays_its_own_orders_only(scene: Scene, trouble: str) -> None:
     number, node = await scene.find_victim()
@@ -130,6 +131,7 @@ async def test_a_node_in_trouble_delays_its_own_orders_only(scene: Scene, troubl
     assert during < usual + ROUNDS * SHORTEST_WAIT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [("slow", "slow"), ("denied", "denied"), ("open slot", "resharding"), ("killed", "unavailable")],
