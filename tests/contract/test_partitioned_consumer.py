@@ -3,9 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from cluster_set import ClusterSet
@@ -14,11 +15,12 @@ from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 from support import becomes, eventually
 
-from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout, partition_of
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
 from ingest.queue.consume.partitioned.partition import Partition
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
@@ -317,15 +319,9 @@ async def test_a_record_that_a_failover_has_lost_is_written_again(queue: Queue) 
         following.cancel()
 
 
-async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
-    queue: Queue, url: str
-) -> None:
-    async def fails() -> None:
-        raise QueueUnavailable("TRYAGAIN Multiple keys request during rehashing of slot")
-
-    async def succeeds() -> None:
-        pass
-
+@asynccontextmanager
+async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSet]:
+    """Two partitions, as if of two servers."""
     async with (
         QueueConnections.open(url) as connections,
         connections.reading(BLOCK) as reading,
@@ -342,7 +338,21 @@ async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and
         ]
         partitions = PartitionSet(lambda _: False, connections.topology.last_server_of)
         partitions.replace(opened, 1, {})
-        good, bad = opened
+        yield partitions
+        await partitions.close()
+
+
+async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
+    queue: Queue, url: str
+) -> None:
+    async def fails() -> None:
+        raise QueueUnavailable("TRYAGAIN Multiple keys request during rehashing of slot")
+
+    async def succeeds() -> None:
+        pass
+
+    async with opened_partitions(queue, url) as partitions:
+        good, bad = partitions.all
         pauses = []
         for _ in range(3):
             with pytest.raises(QueueUnavailable):
@@ -355,6 +365,73 @@ async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and
         assert partitions.ready("renew") == (good, bad)
         await partitions.attempt("read", bad, succeeds)
         assert partitions.ready("read") == (good, bad)
+
+
+async def test_items_that_follow_a_late_call_are_sent_after_it_has_ended(queue: Queue, url: str) -> None:
+    responds, ended = asyncio.Event(), asyncio.Event()
+    sent: list[str] = []
+
+    async def send(_: object, items: list[str]) -> int:
+        sent.extend(items)
+        await responds.wait()
+        ended.set()
+        return len(items)
+
+    async with opened_partitions(queue, url) as partitions:
+        stream = partitions.all[0].consumer.reading.streams[0]
+        before = await partitions.send("ack", ["first"], lambda _: stream, send, 0.01)
+        responds.set()
+        await ended.wait()
+        after = await partitions.send("ack", ["second"], lambda _: stream, send, 60.0)
+
+    assert (before, after) == ([], [1, 1])
+    assert sent == ["first", "second"]
+
+
+async def test_a_partition_that_rejects_acks_is_not_read_until_they_are_tried_again(queue: Queue, url: str) -> None:
+    async def fails(*_: object) -> int:
+        raise QueueUnavailable("the node is gone")
+
+    async with opened_partitions(queue, url) as partitions:
+        good, bad = partitions.all
+        with pytest.raises(QueueUnavailable):
+            await partitions.send("ack", ["order"], lambda _: bad.consumer.reading.streams[0], fails, 60.0)
+
+        assert [partitions.ready(kind) for kind in ("read", "own", "claim")] == [(good,)] * 3
+        assert partitions.ready("renew") == (good, bad)
+        assert bad.may_own_more
+
+
+class LateLiveness:
+    """The liveness of one partition whose first reply is late."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.responds = asyncio.Event()
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        del lifetime
+        self.sent += 1
+        now = float(self.sent)
+        if self.sent == 1:
+            await self.responds.wait()
+        return Heartbeat(now, is_first=False, leads=False, consumers=1)
+
+
+async def test_the_time_of_a_late_heartbeat_is_not_used(queue: Queue, url: str) -> None:
+    async with opened_partitions(queue, url) as partitions:
+        late, _ = partitions.all
+        liveness = LateLiveness()
+        late.consumer = SimpleNamespace(liveness=liveness)
+        heartbeats = PartitionedLiveness(partitions, asyncio.Event().wait)
+
+        first = await heartbeats.heartbeat(LIFETIME)
+        liveness.responds.set()
+        second = await heartbeats.heartbeat(LIFETIME)
+        third = await heartbeats.heartbeat(LIFETIME)
+
+    assert second.now >= first.now > 2
+    assert (liveness.sent, third.now) == (2, 2.0)
 
 
 async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:
