@@ -156,7 +156,9 @@ async def test_the_status_shows_the_other_partitions_while_a_node_is_down(
     left = {queue for queue, node in owners.items() if node is not victim}
     assert status.queue is None
     assert status.errors.keys() == {"redis"}
-    assert status.errors["redis"].partition(": ")[0] in owners.keys() - left
+    assert {trouble.queue for trouble in status.troubles} == owners.keys() - left
+    assert {trouble.server for trouble in status.troubles} == {f"127.0.0.1:{victim.port}"}
+    assert status.errors["redis"] == status.troubles[0].text
     assert {queue: state.depth for queue, state in status.partitions.items()} == dict.fromkeys(left, 1)
     assert status.consumers == []
 
