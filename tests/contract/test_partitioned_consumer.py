@@ -409,8 +409,8 @@ class LateLiveness:
         self.sent = 0
         self.responds = asyncio.Event()
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
-        del lifetime
+    async def heartbeat(self, lifetime: float, clock: object) -> Heartbeat:
+        del lifetime, clock
         self.sent += 1
         now = float(self.sent)
         if self.sent == 1:
