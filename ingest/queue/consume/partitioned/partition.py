@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.queue.consume.consumer import Consumer
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
 
 Kind = Literal[
     "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle", "troubles",
@@ -68,3 +71,18 @@ class Partition:
                 return False
             kinds = kind, "ack", "results"
         return all(now >= self.troubles[each].until for each in kinds if each in self.troubles)
+
+
+def begun(trouble: PartitionTrouble) -> PartitionTrouble:
+    """Log a trouble that begins now, and return it."""
+    about = {"queue": trouble.queue, "server": trouble.server, "error": trouble.error}
+    if trouble.kind is TroubleKind.SLOW:
+        _log.warning("partition_slow", **about)
+    else:
+        _log.warning("partition_unavailable", **about, kind=trouble.kind.value)
+    return trouble
+
+
+def log_end(trouble: PartitionTrouble) -> None:
+    """Log that a partition has no trouble any more."""
+    _log.info("partition_available", queue=trouble.queue, server=trouble.server)

@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.consumer import Consumer
-from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble
+from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble, begun, log_end
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import trouble_of
-from ingest.telemetry.logs import get_logger
 
-_log = get_logger("queue")
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 # Seconds between two attempts of a call that fails, the shortest and the longest.
@@ -192,10 +190,9 @@ class PartitionSet:
         self.have_one_owner = self._have_one_owner(streams)
         before, self._unopened = self._unopened, {}
         for queue, error in unopened.items():
-            is_known = queue in before
-            self._unopened[queue] = before.pop(queue) if is_known else self._begun(queue, trouble_of(error), str(error))
+            self._unopened[queue] = self._unless_known(before.pop(queue, None), queue, error)
         for trouble in before.values():
-            _log_end(trouble)
+            log_end(trouble)
 
     def of(self, stream: str) -> Consumer:
         """Return the consumer of the partition to which a stream belongs."""
@@ -225,9 +222,7 @@ class PartitionSet:
         # Spread over half of it, because all processes notice the same fault.
         until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
         partition.troubles[kind] = Trouble(pause, until)
-        found = trouble_of(error)
-        if partition.unavailable is None or partition.unavailable.kind is not found:
-            partition.unavailable = self._begun(partition.queue, found, str(error))
+        partition.unavailable = self._unless_known(partition.unavailable, partition.queue, error)
 
     def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:
         if self.have_one_owner:
@@ -242,17 +237,11 @@ class PartitionSet:
         elif kind != "read" and seconds < _SLOW / 2:
             partition.slow = None
         if had is not None and partition.trouble is None:
-            _log_end(had)
+            log_end(had)
+
+    def _unless_known(self, known: PartitionTrouble | None, queue: str, error: QueueUnavailable) -> PartitionTrouble:
+        kind = trouble_of(error)
+        return known if known is not None and known.kind is kind else self._begun(queue, kind, str(error))
 
     def _begun(self, queue: str, kind: TroubleKind, error: str) -> PartitionTrouble:
-        """Log a trouble of a partition that begins now."""
-        server = self.server_of(Keys.of(queue).stream)
-        if kind is TroubleKind.SLOW:
-            _log.warning("partition_slow", queue=queue, server=server, error=error)
-        else:
-            _log.warning("partition_unavailable", queue=queue, server=server, kind=kind.value, error=error)
-        return PartitionTrouble(queue, server, kind, error, time.time())
-
-
-def _log_end(trouble: PartitionTrouble) -> None:
-    _log.info("partition_available", queue=trouble.queue, server=trouble.server)
+        return begun(PartitionTrouble(queue, self.server_of(Keys.of(queue).stream), kind, error, time.time()))
