@@ -10,7 +10,7 @@ from ingest.queue.consume.partitioned.partition import Partition
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
 
 # Seconds for which a call waits for slow servers while others have responded.
-_PATIENCE = 1.0
+_WAIT = 1.0
 
 
 class PartitionedLiveness:
@@ -41,9 +41,7 @@ class PartitionedLiveness:
         heartbeats: list[Heartbeat] = []
         is_first = False
         while not heartbeats:  # each server is late
-            found = await partitions.each(
-                "heartbeat", partitions.ready("heartbeat"), send, min(_PATIENCE, lifetime / 6)
-            )
+            found = await partitions.each("heartbeat", partitions.ready("heartbeat"), send, min(_WAIT, lifetime / 6))
             is_first |= any(heartbeat.is_first for _, heartbeat in found.values())
             # The time in the reply to an earlier heartbeat is out of date.
             heartbeats = [heartbeat for sent_at, heartbeat in found.values() if sent_at >= began_at]
@@ -61,7 +59,7 @@ class PartitionedLiveness:
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """See `QueueLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
         lost = await self._partitions.send(
-            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own), _PATIENCE
+            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own), _WAIT
         )
         return set().union(*lost)
 
@@ -71,7 +69,7 @@ class PartitionedLiveness:
             "report",
             self._partitions.ready("report"),
             lambda each: each.consumer.liveness.report_outage(outage, lifetime),
-            _PATIENCE,
+            _WAIT,
         )
 
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
@@ -80,13 +78,13 @@ class PartitionedLiveness:
             "troubles",
             self._partitions.ready("troubles"),
             lambda each: each.consumer.liveness.report_troubles(troubles, lifetime),
-            _PATIENCE,
+            _WAIT,
         )
 
     async def leave(self) -> int:
         """Leave the group of each partition, and return how many entries this consumer has not released."""
         await self._release_unread()
         left = await self._partitions.each(
-            "leave", self._partitions.ready("leave"), lambda each: each.consumer.liveness.leave(), _PATIENCE
+            "leave", self._partitions.ready("leave"), lambda each: each.consumer.liveness.leave(), _WAIT
         )
         return sum(left.values())

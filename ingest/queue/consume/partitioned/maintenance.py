@@ -11,7 +11,7 @@ from ingest.queue.consume.partitioned.partition_set import PartitionSet
 from ingest.queue.consume.partitioned.shares import divide
 
 # Seconds for which a step waits for slow servers while others have responded.
-_PATIENCE = 1.0
+_WAIT = 1.0
 
 
 class PartitionedMaintenance:
@@ -27,7 +27,7 @@ class PartitionedMaintenance:
         leading = self._leading("sweep")
         sweeping = [partition for partition in self._sweeping if partition in leading] or leading
         pages = await self._partitions.each(
-            "sweep", sweeping, lambda each: each.consumer.maintenance.sweep(idle), _PATIENCE
+            "sweep", sweeping, lambda each: each.consumer.maintenance.sweep(idle), _WAIT
         )
         self._sweeping = [partition for partition, page in pages.items() if not page.is_complete]
         released = sum(page.released for page in pages.values())
@@ -44,7 +44,7 @@ class PartitionedMaintenance:
     async def remove_stale(self, idle: float) -> int:
         """See `QueueMaintenance.remove_stale`."""
         removed = await self._partitions.each(
-            "stale", self._leading("stale"), lambda each: each.consumer.maintenance.remove_stale(idle), _PATIENCE
+            "stale", self._leading("stale"), lambda each: each.consumer.maintenance.remove_stale(idle), _WAIT
         )
         return sum(removed.values())
 
@@ -54,7 +54,7 @@ class PartitionedMaintenance:
             "settle",
             self._leading("settle"),
             lambda each: each.consumer.maintenance.settle_not_found(stored),
-            _PATIENCE,
+            _WAIT,
         )
         return sum(settled.values())
 
@@ -63,7 +63,7 @@ class PartitionedMaintenance:
     ) -> int:
         shares = dict(divide(most, self._leading(kind)))
         done = await self._partitions.each(
-            kind, shares, lambda each: part(each.consumer.maintenance, shares[each]), _PATIENCE
+            kind, shares, lambda each: part(each.consumer.maintenance, shares[each]), _WAIT
         )
         if any(count >= shares[partition] for partition, count in done.items()):
             return most

@@ -88,9 +88,9 @@ class PartitionSet:
         return ready[first:] + ready[:first]
 
     async def each(
-        self, kind: Kind, partitions: Iterable[Partition], call: Callable[[Partition], Awaitable[_T]], patience: float
+        self, kind: Kind, partitions: Iterable[Partition], call: Callable[[Partition], Awaitable[_T]], wait: float
     ) -> dict[Partition, _T]:
-        """Make a call to each of these partitions, and return the results that are there after `patience` seconds.
+        """Make a call to each of these partitions, and return the results that are there after `wait` seconds.
 
         A call that takes longer continues, and the next call of this method returns its result instead of making another one.
 
@@ -106,7 +106,7 @@ class PartitionSet:
             running[partition] = task
         if not running:
             return {}
-        await asyncio.wait(running.values(), timeout=patience)
+        await asyncio.wait(running.values(), timeout=wait)
         found: dict[Partition, _T] = {}
         errors = []
         for partition, task in running.items():
@@ -128,9 +128,9 @@ class PartitionSet:
         items: Iterable[_Item],
         stream_of: Callable[[_Item], str],
         call: Callable[[Consumer, list[_Item]], Awaitable[_T]],
-        patience: float,
+        wait: float,
     ) -> list[_T]:
-        """Send items to the partitions of their streams, and return the replies that are there after `patience` seconds.
+        """Send items to the partitions of their streams, and return the replies that are there after `wait` seconds.
 
         Items of partitions to which such calls fail are left out while others succeed, so that these do not wait. It raises as `each` does.
         """
@@ -152,7 +152,7 @@ class PartitionSet:
 
         found: list[_T] = []
         while wanted:
-            for replies in (await self.each(kind, wanted, send_waiting, patience)).values():
+            for replies in (await self.each(kind, wanted, send_waiting, wait)).values():
                 found += replies
             # A call that had ended before this one was found instead of being made.
             left = {key for key in self._outbox if key not in self._running}

@@ -28,7 +28,7 @@ _LONGEST_PAUSE = 1.0
 # The pause grows by this factor with each look that finds nothing, to the longest within about ten seconds.
 _GROWTH = 1.1
 # Seconds for which claims wait for slow servers while others have responded.
-_PATIENCE_OF_CLAIMS = 0.25
+_WAIT_OF_CLAIMS = 0.25
 
 
 class PartitionedReading:
@@ -166,13 +166,13 @@ class PartitionedReading:
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`. See `QueueReading.claim_own`."""
         ready = self._partitions.rotated("own")
-        # At one server, the caller is told that a reply was lost.
+        # At one server, the error of the call reports that a reply was lost.
         unsure = ready if self._partitions.have_one_owner else [each for each in ready if each.may_own_more]
         while unsure:
             shares = dict(divide(count, unsure))
             unsure = unsure[len(shares) :]
             claim = partial(self._claim_own_share, shares, known, counted=counted)
-            claimed = await self._partitions.each("own", shares, claim, _PATIENCE_OF_CLAIMS)
+            claimed = await self._partitions.each("own", shares, claim, _WAIT_OF_CLAIMS)
             if found := [delivery for deliveries in claimed.values() for delivery in deliveries]:
                 return found
         return []
@@ -193,9 +193,7 @@ class PartitionedReading:
         waiting = list(self._partitions.rotated("claim"))
         while waiting and (room := count - len(found.released) - len(found.dead)) > 0:
             shares = dict(divide(room, waiting))
-            claimed = await self._partitions.each(
-                "claim", shares, partial(self._claim_share, shares), _PATIENCE_OF_CLAIMS
-            )
+            claimed = await self._partitions.each("claim", shares, partial(self._claim_share, shares), _WAIT_OF_CLAIMS)
             waiting = waiting[len(shares) :]
             for partition, each in claimed.items():
                 found.released.extend(each.released)

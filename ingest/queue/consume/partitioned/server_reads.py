@@ -21,7 +21,7 @@ from ingest.queue.redis.routed_connection import QueueConnection
 
 # Seconds for which a read waits for the first server, and for the others after it has responded.
 _LONGEST = 1.0
-_PATIENCE = 0.01
+_WAIT = 0.01
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class ServerReads:
             self._reads[server] = _Read(sum(share for _, share in own), reading)
         await self.wait(_LONGEST)
         if any(not read.entries.done() for read in self._reads.values()):
-            await asyncio.wait([read.entries for read in self._reads.values()], timeout=_PATIENCE)
+            await asyncio.wait([read.entries for read in self._reads.values()], timeout=_WAIT)
         return self.take()
 
     async def wait(self, seconds: float) -> None:

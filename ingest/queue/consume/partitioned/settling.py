@@ -7,7 +7,7 @@ from ingest.domain.deliveries.result import Finished
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
 
 # Seconds for which acks wait for a slow server. They continue then, while others are sent.
-_PATIENCE = 0.25
+_WAIT = 0.25
 
 
 class PartitionedSettling:
@@ -30,7 +30,7 @@ class PartitionedSettling:
         """See `QueueSettling.ack`."""
         return sum(
             await self._partitions.send(
-                "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _PATIENCE
+                "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _WAIT
             )
         )
 
@@ -42,7 +42,7 @@ class PartitionedSettling:
                 finished,
                 lambda each: each.entry.stream,
                 lambda to, own: to.settling.ack_with_results(own),
-                _PATIENCE,
+                _WAIT,
             )
         )
 
@@ -65,6 +65,6 @@ class PartitionedSettling:
                 deliveries,
                 lambda each: each.entry.stream,
                 lambda to, own: to.settling.release(own),
-                _PATIENCE,
+                _WAIT,
             )
         )
