@@ -158,24 +158,28 @@ def _notes(snapshot: "Snapshot") -> Iterator[str]:
         yield "no worker is running: start one with `ingest worker`"
     for each in snapshot.sources:
         name = f"{each.source}: " if each.source else ""
-        if each.pause is not None:
-            until = "until it is resumed" if each.pause.until is None else f"until {format_clock(each.pause.until, '')}"
-            reason = f": {printable(each.pause.reason)}" if each.pause.reason else ""
-            yield f"{name}paused {until} by {printable(each.pause.by)}{reason}"
-        for trouble in each.troubles:
-            yield f"{name}{printable(' '.join(trouble.text.split()))}"
-        for error in each.errors:
-            yield f"{name}external API: {printable(error)}"
-        for problem in each.queue.id_problems if each.queue is not None else ():
-            yield f"{name}{problem}: run `ingest partitions repair`"
-        if (took := each.rates.request_seconds) is not None and took >= _SLOW_REQUEST:
-            yield f"{name}requests to the external API take {format_duration(took)}"
-        if each.throttled_for:
-            yield f"{name}the external API has asked to wait for {format_duration(each.throttled_for)}"
-        if each.tuning is not None:
-            limits = (("concurrency", each.tuning.concurrency), ("rate", each.tuning.rate))
-            changes = ", ".join(f"{key} {value:g}" for key, value in limits if value is not None)
-            yield f"{name}{changes}, set by {printable(each.tuning.by)}"
+        yield from (f"{name}{note}" for note in _notes_of(each))
+
+
+def _notes_of(source: "SourceSnapshot") -> Iterator[str]:
+    if source.pause is not None:
+        until = "until it is resumed" if source.pause.until is None else f"until {format_clock(source.pause.until, '')}"
+        reason = f": {printable(source.pause.reason)}" if source.pause.reason else ""
+        yield f"paused {until} by {printable(source.pause.by)}{reason}"
+    for trouble in source.troubles:
+        yield printable(" ".join(trouble.text.split()))
+    for error in source.errors:
+        yield f"external API: {printable(error)}"
+    for problem in source.queue.id_problems if source.queue is not None else ():
+        yield f"{problem}: run `ingest partitions repair`"
+    if (took := source.rates.request_seconds) is not None and took >= _SLOW_REQUEST:
+        yield f"requests to the external API take {format_duration(took)}"
+    if source.throttled_for:
+        yield f"the external API has asked to wait for {format_duration(source.throttled_for)}"
+    if source.tuning is not None:
+        limits = (("concurrency", source.tuning.concurrency), ("rate", source.tuning.rate))
+        changes = ", ".join(f"{key} {value:g}" for key, value in limits if value is not None)
+        yield f"{changes}, set by {printable(source.tuning.by)}"
 
 
 # -- worker processes ---------------------------------------------------------------------------------------------

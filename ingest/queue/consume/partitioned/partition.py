@@ -20,11 +20,11 @@ class Trouble:
     """Calls of one kind fail.
 
     Attributes:
-        pause: seconds between the last two attempts.
+        failures: in a row.
         until: the time of the event loop before which no other attempt is made.
     """
 
-    pause: float
+    failures: int
     until: float
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble, begun, log_end
 from ingest.queue.layout.keys import Keys
@@ -217,11 +218,11 @@ class PartitionSet:
     def _failed(self, kind: Kind, partition: Partition, error: QueueUnavailable) -> None:
         if self.have_one_owner:
             return
-        before = partition.troubles.get(kind)
-        pause = _FIRST_PAUSE if before is None else min(_LONGEST_PAUSE, 2 * before.pause)
+        failures = partition.troubles[kind].failures if kind in partition.troubles else 0
+        pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
         # Spread over half of it, because all processes notice the same fault.
         until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
-        partition.troubles[kind] = Trouble(pause, until)
+        partition.troubles[kind] = Trouble(failures + 1, until)
         partition.unavailable = self._unless_known(partition.unavailable, partition.queue, error)
 
     def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:
