@@ -11,8 +11,9 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.liveness import read_troubles as read_report
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import translated, trouble_of
+from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_client import RoutedClient
+from ingest.queue.redis.server_trouble import trouble_of
 
 
 async def read_troubles(

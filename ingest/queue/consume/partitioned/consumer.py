@@ -28,8 +28,8 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import trouble_of
 from ingest.queue.redis.routed_connection import QueueConnection
+from ingest.queue.redis.server_trouble import trouble_of
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0

@@ -16,7 +16,7 @@ from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble, begun, log_end
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import trouble_of
+from ingest.queue.redis.server_trouble import trouble_of
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
