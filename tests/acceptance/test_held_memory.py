@@ -130,3 +130,15 @@ async def test_one_key_cannot_fill_the_memory_by(
     record_property("admitted", admitted)
     assert peak < BOUND
     assert admitted == 20
+
+
+async def test_responses_that_clients_have_abandoned_leave_the_memory(
+    cli: Cli, dead_letter: str, stored: tuple[int, int], tmp_path: Path
+) -> None:
+    async with served(cli, tmp_path) as api:
+        for _ in range(3):
+            async with held(api, api.get("/v1/dead-letters/export"), 60):
+                await settled(api)
+        peak = memory_of(api.process, "VmHWM")
+
+    assert peak < BOUND

@@ -141,6 +141,7 @@ class Server:
         request_id = self._identify(request)
         # In each log line of the request, which runs in a separate context.
         bind_contextvars(request_id=request_id)
+        response: web.StreamResponse | None = None
         try:
             response = await self._response(request, handler, state)
             self._finish(request, response, request_id, started)
@@ -148,6 +149,10 @@ class Server:
             if request.content.exception() is not None:
                 # aiohttp would read the rest of the body, and get this exception.
                 connection.force_close()
+        except ConnectionError as error:
+            # A frame of aiohttp refers to the error, whose traceback would keep the response until garbage is collected.
+            response = error.__context__ = None
+            raise error.with_traceback(None) from None
         finally:
             connection.end()
         return response
