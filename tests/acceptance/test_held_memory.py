@@ -132,9 +132,8 @@ async def test_one_key_cannot_fill_the_memory_by(
     assert admitted == 20
 
 
-async def test_responses_that_clients_have_abandoned_leave_the_memory(
-    cli: Cli, dead_letter: str, stored: tuple[int, int], tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("dead_letter")
+async def test_responses_that_clients_have_abandoned_leave_the_memory(cli: Cli, tmp_path: Path) -> None:
     async with served(cli, tmp_path) as api:
         for _ in range(3):
             async with held(api, api.get("/v1/dead-letters/export"), 60):
