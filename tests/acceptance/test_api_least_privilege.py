@@ -169,7 +169,7 @@ def scripts_of_the_api() -> set[str]:
         *("ack", "ack_results", "reschedule", "dead_letter", "release", "read_lanes", "claim_own", "claim_abandoned"),
         *("heartbeat", "renew", "leave", "sweep", "move_due", "trim", "remove_consumers"),
         *("quota_lease", "quota_end", "quota_pause"),
-        *("record_layout", "open_partition", "close_partition", "adopt_dead_letter", "repair_lane"),
+        *("record_layout", "open_partition", "close_partition", "adopt_dead_letter", "repair_lane", "hold_change"),
         # Its user may only write the controls, which a test above does.
         "write_controls",
         "restore_controls",

@@ -151,7 +151,6 @@ async def test_one_page_counts_for_all_processes_and_is_right_after_a_run(
     assert started <= page["ingest_last_success_timestamp_seconds"] <= time.time() + 1.0
     assert page["ingest_in_flight"] == 0
     assert page["ingest_concurrency_limit"] == 2 * 10
-    assert page["ingest_event_loop_lag_seconds_count"] >= 0
     queue = {name: page.value(name, stream=scene.queue) for name in QUEUE}
     assert queue == {**dict.fromkeys(QUEUE, 0.0), "ingest_queue_consumers": 2.0}
 

@@ -185,7 +185,7 @@ def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
     for lane in keys.lanes:
         yield lane.released, _SORTED_SET
         yield lane.settled, _SORTED_SET
-    for key in (keys.retry_entries, keys.dead_seen, keys.clock, keys.maintenance):
+    for key in (keys.retry_entries, keys.dead_seen, keys.dead_moved, keys.clock, keys.maintenance):
         yield key, _HASH
     for prefix in (keys.records, keys.waiting, keys.express_waiting, keys.circuit):
         yield f"{prefix}{_NOBODY}", _STRING
