@@ -11,6 +11,7 @@ from acceptance.commands import WorkerCommand
 from browser.visitor import Visitor
 from playwright.async_api import Browser
 from rehearsals.on_call.stage import Stage
+from shipped import as_api
 
 from ingest.domain.api_key import Scope
 from ingest.operations import api_keys
@@ -57,6 +58,8 @@ class ConsoleOperator:
         keys = stage.folder / "keys"
         key, _ = api_keys.create(keys, "on-call", _SCOPES, limit_of(10_000, 10_000))
         own = {"INGEST_API_KEYS_FILE": str(keys), "INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}
+        # The account of the workers may not act under the name of a key.
+        own["INGEST_POSTGRES_DSN"] = as_api(stage.environment["INGEST_POSTGRES_DSN"])
         api = WorkerCommand(stage.cli.start("api", env={**stage.environment, **own}))
         try:
             url = str((await api.says("listening"))["url"])
