@@ -20,7 +20,10 @@ from deploy.stage import Stage
 
 _HERE = Path(__file__).parent
 # In this order, because each begins with the state after the previous one.
-_CHAPTERS = ("image", "up", "accounts", "commands", "api", "faults", "watching", "cluster", "down")
+_CHAPTERS = (
+    *("image", "up", "accounts", "commands_in_containers", "api_in_containers"),
+    *("faults", "watching", "cluster_in_containers", "down"),
+)
 
 
 def main() -> int:
