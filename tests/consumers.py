@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
@@ -96,7 +97,7 @@ class Consumer:
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         return await self.parts.settling.release(deliveries)
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         return await self.parts.liveness.heartbeat(lifetime, clock)
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import (
     Abandoned,
@@ -83,10 +84,10 @@ class Settling(Protocol):
 class Liveness(Protocol):
     """The liveness of this process, implemented by `ingest.queue.consume.consumer`."""
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         """Report that this consumer is alive, for the next `lifetime` seconds.
 
-        The time of this process, between two bounds, keeps the queue's clock steady while the clock of the server is set.
+        The time that this process assumes keeps the queue's clock steady while the clock of the server is set.
         """
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:

@@ -1,5 +1,6 @@
 """Entries that left the pending list without an ack are restored, and only settled entries are deleted."""
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -363,21 +364,44 @@ async def test_the_queues_clock_continues_when_the_servers_is_set_ahead(
     # As if the server's clock had been 20 s behind until now.
     await redis.hset(keys.clock, "latest", int((now - 20) * 1000))
 
-    held = (await one.heartbeat(LIFETIME, (now - 20, now - 19))).now
+    held = (await one.heartbeat(LIFETIME, lambda: (now - 20, now - 19))).now
     newcomer = (await two.heartbeat(LIFETIME)).now
 
-    assert now - 20 <= held <= now - 19
+    assert now - 20 <= held < now - 10
     assert held <= newcomer < held + 10
 
 
 async def test_the_queues_clock_continues_at_a_server_whose_clock_is_behind(one: Consumer, two: Consumer) -> None:
     now = (await one.heartbeat(LIFETIME)).now
-    advanced = (await one.heartbeat(LIFETIME, (now + 60, now + 61))).now
+    advanced = (await one.heartbeat(LIFETIME, lambda: (now + 60, now + 61))).now
     newcomer = (await two.heartbeat(LIFETIME)).now
     # Its machine was paused, so it assumes the time from before. Another one has just put the clock forward.
-    paused = (await two.heartbeat(LIFETIME, (now, now + 1))).now
+    paused = (await two.heartbeat(LIFETIME, lambda: (now, now + 1))).now
 
     assert now + 60 <= advanced <= newcomer <= paused
+
+
+async def test_a_heartbeat_that_was_delayed_on_its_way_does_not_put_the_queues_clock_back(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    await redis.hset(keys.clock, "latest", int((now - 20) * 1000))
+    # The time at which it was sent, and the time at which the reply has come.
+    times = iter([(now - 20, now - 19), (now, now + 60)])
+
+    assert (await one.heartbeat(LIFETIME, lambda: next(times))).now >= now
+    assert not await redis.hexists(keys.clock, "ahead")
+
+
+async def test_of_two_processes_that_see_a_jump_one_puts_the_clock_back(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    await redis.hset(keys.clock, "latest", int((now - 40) * 1000))
+
+    found = await asyncio.gather(*(each.heartbeat(LIFETIME, lambda: (now - 20, now - 10)) for each in (one, two)))
+
+    assert all(now - 21 <= each.now <= now for each in found)
 
 
 async def test_a_process_whose_time_is_within_its_bounds_changes_nothing(
@@ -385,7 +409,7 @@ async def test_a_process_whose_time_is_within_its_bounds_changes_nothing(
 ) -> None:
     now = (await one.heartbeat(LIFETIME)).now
     for around in ((now - 5, now + 60), (now - 1, now - 0.5)):
-        assert now <= (await one.heartbeat(LIFETIME, around)).now < now + 60
+        assert now <= (await one.heartbeat(LIFETIME, lambda around=around: around)).now < now + 60
     assert not await redis.hexists(keys.clock, "ahead")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fakes.group import DeadEntry, MemoryGroup, Pending
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.entry_fields import ORDER_ID
@@ -151,7 +152,7 @@ class MemoryQueue:
     # -- liveness -----------------------------------------------------------------------------------------------
 
     @_over_the_network
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         del clock  # the group's never jumps
         group, now = self.group, self.group.clock()
         is_first = group.heard_until.get(self.name, 0.0) <= now

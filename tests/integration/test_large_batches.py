@@ -11,6 +11,7 @@ from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
 from support import connected, eventually
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import Effect, Heartbeat
 from ingest.domain.orders.order_row import OrderRow
 from ingest.services.worker_parts import Classes
@@ -207,7 +208,7 @@ class Watched(Consumer):
 
     first = 0
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         heartbeat = await super().heartbeat(lifetime, clock)
         type(self).first += heartbeat.is_first
         return heartbeat

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from fakes.virtual_time import virtual_time
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
@@ -59,7 +60,7 @@ class Source:
         self.asked.append(("claim_abandoned", count))
         return Abandoned([], [])
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         del clock
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ingest.bench.backpressure.calls import Calls
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import (
     Abandoned,
@@ -69,7 +70,7 @@ class MemoryQueue:
         """Fail, because results are never kept."""
         raise NotImplementedError(f"cannot keep {len(finished)} results")
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         """Return the local time."""
         del lifetime, clock
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)

@@ -105,7 +105,7 @@ class Heartbeats:
 
     async def _send(self) -> None:
         asked_at = self._clock()
-        heartbeat = await self._queue.heartbeat(self._lifetime, self._shared.bounds())
+        heartbeat = await self._queue.heartbeat(self._lifetime, self._shared.bounds)
         self._shared.sample(heartbeat.now, asked_at)
         self._leads, self.consumers = heartbeat.leads, max(1, heartbeat.consumers)
         # The local clock counts as well, because the reply that reported the break may have been lost.

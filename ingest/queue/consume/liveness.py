@@ -6,9 +6,11 @@ nothing behind. Only `ingest status` reads it.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
@@ -18,6 +20,8 @@ from ingest.queue.redis.connection import translating
 
 # There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
 _SHORTEST_MS = 1
+# Clocks of machines that continue steadily differ by less.
+_JUMP_MS = 2000
 
 
 class QueueLiveness:
@@ -27,14 +31,21 @@ class QueueLiveness:
         self._access = access
 
     @translating
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
-        keys = self._access.keys
-        bounds = ("", "") if clock is None else (math.floor(clock[0] * 1000), math.ceil(clock[1] * 1000))
-        milliseconds, is_first, leads, consumers, generation = await self._access.call_together(
-            "heartbeat", [keys.alive, keys.standing, keys.clock, keys.maintenance], [int(lifetime * 1000), *bounds]
-        )
+        reply = await self._send(lifetime, clock, "", "")
+        bounds = clock()
+        # The server has read its time after the call, so a delay cannot make it later than now.
+        if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
+            reply = await self._send(lifetime, clock, jump, reply[-1])
+        milliseconds, is_first, leads, consumers, generation, _ = reply
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
+
+    async def _send(self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str) -> Any:
+        keys, bounds = self._access.keys, clock()
+        assumed = ("", "") if bounds is None else (math.floor(bounds[0] * 1000), math.ceil(bounds[1] * 1000))
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
+        return await self._access.call_together("heartbeat", names, [int(lifetime * 1000), *assumed, jump, state])
 
     @translating
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:

@@ -2,27 +2,31 @@
 -- needs: now
 -- Reports that this consumer is alive. A first heartbeat, and one after a break, begin a new series, see _standing.lua. If no consumer
 -- leads the group's maintenance, this consumer leads for as long as its heartbeats continue.
--- The processes keep the queue's clock steady while the clock of this server is set, or another server with another time becomes the primary: the
--- queue's clock continues at the time of the process. A process that was paused would hold it back, until another one puts it forward.
+-- The processes keep the queue's clock steady while the clock of this server is set, or another server with another time becomes the primary.
+-- A time before the earliest that a process assumes is put forward. A process that has seen the clock jump, which the time of its call
+-- shows to be no delay, puts it back, unless another process has changed it since, or has put it forward within the last minute, because
+-- then it is this process that was paused.
 -- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
--- assumes, or '' before its first reply
+-- assumes (or '' before its first reply), the jump in ms that it has seen (or ''), the state of the clock in that reply
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats, the generation of the
--- partitions at the last change that has opened or closed this queue
+-- partitions at the last change that has opened or closed this queue, the state of the clock
 local time, own, ahead, latest = now(KEYS[3])
 local earliest, latest_known = tonumber(ARGV[4]), tonumber(ARGV[5])
+local noted = redis.call('HMGET', KEYS[3], 'ahead', 'noted_at', 'advanced_at')
+local state = (noted[1] or '') .. ' ' .. (noted[2] or '')
 if earliest and earliest > time + 100 then
   time = earliest
   redis.call('HSET', KEYS[3], 'advanced_at', own)
-elseif latest_known and time > latest_known + 2000 then
-  local advanced_at = tonumber(redis.call('HGET', KEYS[3], 'advanced_at')) or 0
-  if math.abs(own - advanced_at) > 60000 then
-    time = math.max(latest_known, latest)
-  end
+elseif ARGV[6] ~= '' and ARGV[7] == state and math.abs(own - (tonumber(noted[3]) or 0)) > 60000 then
+  time = math.max(time - ARGV[6], latest)
 end
 if own + ahead ~= time then
   redis.call('HSET', KEYS[3], 'ahead', time - own, 'noted_at', own)
 end
-redis.call('HSET', KEYS[3], 'latest', time)
+-- A jump, or a call that was delayed, is not recorded before its process has decided which of them it is.
+if not latest_known or time <= latest_known + 2000 then
+  redis.call('HSET', KEYS[3], 'latest', time)
+end
 
 local until_ = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
 redis.call('ZADD', KEYS[1], time + ARGV[3], ARGV[2])
@@ -38,4 +42,4 @@ if leads then
 end
 local changes = redis.call('HMGET', KEYS[3], 'closed', 'opened')
 local generation = math.max(tonumber(changes[1]) or 0, tonumber(changes[2]) or 0)
-return {time, is_first and 1 or 0, leads and 1 or 0, redis.call('ZCARD', KEYS[1]), generation}
+return {time, is_first and 1 or 0, leads and 1 or 0, redis.call('ZCARD', KEYS[1]), generation, state}

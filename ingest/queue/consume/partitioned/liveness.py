@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
@@ -27,7 +28,7 @@ class PartitionedLiveness:
         self._partitions = partitions
         self._release_unread = release_unread
 
-    async def heartbeat(self, lifetime: float, clock: tuple[float, float] | None = None) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
         partitions, now = self._partitions, asyncio.get_running_loop().time
         began_at = now()
