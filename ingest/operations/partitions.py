@@ -1,6 +1,7 @@
 """Shows the partitions of queues, changes their number and repairs their lanes while workers and producers run.
 
-One process at a time changes the partitions of a queue. A change continues wherever it ended when it is started again. Until then, workers read the queues of both numbers.
+One process at a time changes the partitions of a queue. A change continues wherever it ended when it is started again. Until then,
+workers read the queues of both numbers.
 """
 
 import asyncio

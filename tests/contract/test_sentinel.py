@@ -26,6 +26,7 @@ from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
 from ingest.domain.redis_urls.redis_addresses import address_text
 from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.lab.servers.server import free_port
+from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
@@ -154,12 +155,26 @@ async def test_a_quota_is_leased_only_while_most_sentinels_confirm_the_primary(w
                 return True
 
             await eventually(is_refused, within=10, every=0.1)
-            with pytest.raises(
-                QueueUnavailable, match=r"1 of 3 Sentinels confirm that .* is the primary, 2 are needed"
-            ):
+            with pytest.raises(QueueUnavailable, match=r"fewer than 2 of 3 Sentinels confirm that .* is the primary"):
                 await quota.lease(request)
             ways[1].thaw()
             await quota.lease(request)
+
+
+async def test_quotas_of_many_sources_do_not_wait_for_each_others_sentinels(watched: SentinelSet) -> None:
+    request, limits = LeaseRequest(tokens=1, concurrency=1), QuotaLimits(rate=50.0)
+    async with QueueConnections.open(watched.url()) as connections:
+        quotas = [FleetQuotaClient.on(connections, f"split-{number}", limits) for number in range(50)]
+        await quotas[0].lease(request)
+        for sentinel in watched.sentinels[:2]:
+            os.kill(sentinel.pid, signal.SIGSTOP)
+
+        async def are_refused() -> bool:
+            async with asyncio.timeout(20):
+                replies = await asyncio.gather(*(each.lease(request) for each in quotas), return_exceptions=True)
+            return all(isinstance(reply, QueueUnavailable) for reply in replies)
+
+        await eventually(are_refused, every=0.1)
 
 
 async def test_an_address_behind_nat_is_replaced(watched: SentinelSet) -> None:

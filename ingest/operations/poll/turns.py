@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ingest.domain.errors import Fault, ListFault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.list_clock import REPEATED_AFTER
 from ingest.domain.fetch.listed import SECOND, OrderList
 from ingest.domain.operating.polling import PollResult, PollTurn
@@ -171,7 +172,7 @@ class Turns:
 
     def pause_after(self, error: Exception, failures: int) -> float:
         """Return the seconds until the next reading after a failed one."""
-        pause = min(self._plan.every, _FIRST_PAUSE * 2.0 ** min(failures, 20)) * self._draw(0.5, 1.0)
+        pause = exponential_pause(_FIRST_PAUSE, self._plan.every, failures) * self._draw(0.5, 1.0)
         if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
             pause = max(pause, error.after)
         return min(pause, _LONGEST_PAUSE)

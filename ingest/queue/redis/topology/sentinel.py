@@ -14,6 +14,7 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
@@ -133,7 +134,7 @@ class PrimaryAddress:
     def _pause(self) -> float:
         if not self._unconfirmed:
             return 0.0
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._unconfirmed - 1, 10))
+        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._unconfirmed - 1)
         return self._uniform(longest / 2, longest)
 
     async def _look_up(self) -> Address | redis_errors.RedisError:
@@ -164,31 +165,40 @@ class SentinelVotes:
         self._url = url
         self._primary = primary
         self._sentinels = [*url.sentinels]
+        self._needed = len(url.sentinels) // 2 + 1
         self._turn = asyncio.Lock()
-        self._confirmed_at = -_CONFIRMED_FOR
+        self._checked_at = -_CONFIRMED_FOR
+        self._is_confirmed = False
 
     async def confirm(self) -> None:
         """See `Topology.confirm`."""
         if (server := self._primary.confirmed) is None:
             return  # the first command asks the Sentinels
+        called_at = time.monotonic()
         async with self._turn:
-            started_at = time.monotonic()
-            if started_at < self._confirmed_at + _CONFIRMED_FOR:
-                return
-            votes, needed = 0, len(self._sentinels) // 2 + 1
-            for sentinel in [*self._sentinels]:
-                if await self._confirms(sentinel, server):
-                    votes += 1
-                    if votes == needed:
-                        self._confirmed_at = started_at
-                        return
-                else:
-                    # Next time it is asked last, because it may have taken the whole timeout.
-                    self._sentinels.remove(sentinel)
-                    self._sentinels.append(sentinel)
-        raise redis_errors.ConnectionError(
-            f"{votes} of {len(self._sentinels)} Sentinels confirm that {address_text(server)} is the primary, {needed} are needed"
-        )
+            # Callers that have waited for a check share its result.
+            if self._checked_at < called_at and not (
+                self._is_confirmed and called_at < self._checked_at + _CONFIRMED_FOR
+            ):
+                self._checked_at = time.monotonic()
+                self._is_confirmed = await self._check(server)
+        if not self._is_confirmed:
+            raise redis_errors.ConnectionError(
+                f"fewer than {self._needed} of {len(self._sentinels)} Sentinels confirm that {address_text(server)} is the primary"
+            )
+
+    async def _check(self, server: Address) -> bool:
+        votes = 0
+        for sentinel in [*self._sentinels]:
+            if await self._confirms(sentinel, server):
+                votes += 1
+                if votes == self._needed:
+                    return True
+            else:
+                # Next time it is asked last, because it may have taken the whole timeout.
+                self._sentinels.remove(sentinel)
+                self._sentinels.append(sentinel)
+        return False
 
     async def _confirms(self, sentinel: Address, server: Address) -> bool:
         try:

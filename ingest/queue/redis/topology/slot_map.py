@@ -12,6 +12,7 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis
 
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
@@ -118,7 +119,7 @@ class SlotMap:
         """Return the rest of the time that has to pass between two lookups."""
         if not self._unconfirmed:
             return 0.0
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._unconfirmed - 1, 10))
+        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._unconfirmed - 1)
         passed = asyncio.get_running_loop().time() - self._asked_at
         return max(0.0, self._uniform(longest / 2, longest) - passed)
 
