@@ -7,6 +7,7 @@ from model.steps import LOST, PICK, SOME, WHICH, step
 
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.entry_fields import SEEN_KEY
 from ingest.queue.produce.submission import BATCH, submissions
 
 _ENOUGH = 12
@@ -165,12 +166,15 @@ class Work(Machine):
         is_owned, is_gone = name_of(delivery.entry) in self.owned_by(name), self.is_gone(delivery)
         # Each entry has another error, because an order that dies again in the same way is counted by its dead letter.
         error = name_of(delivery.entry).translate(_LETTERS)
+        # Its dead letter from a move that was refused half-way counts it, instead of a second one.
+        letters = [fields for _, fields in self.run(self.world.redis.xrange(self.keys.dead))]
+        is_doubled = any(SEEN_KEY in fields and fields[b"error"] == error.encode() for fields in letters)
         is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, error))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
             self.take_from_stream(name_of(delivery.entry))
-            self.here[self.token(delivery)] += 1
+            self.here[self.token(delivery)] += not is_doubled
             self.moved.add((name_of(delivery.entry), delivery.order_id or ""))
         elif is_gone:
             self.schedule(delivery)
