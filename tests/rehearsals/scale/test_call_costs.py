@@ -33,7 +33,8 @@ async def test_what_a_call_costs_does_not_grow_with_the_queue(redis: Redis, redi
     grown = {
         name: (small[name], cost)
         for name, cost in large.items()
-        if name not in MAY_GROW and name in small and cost > MOST_GROWTH * max(least, small[name])
+        # Medians are whole microseconds, except for errors of binary fractions.
+        if name not in MAY_GROW and name in small and round(cost - MOST_GROWTH * max(least, small[name]), 6) > 0
     }
     assert grown == {}
 
