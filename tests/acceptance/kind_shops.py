@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -93,8 +93,12 @@ class KindShop:
     shop: SimulatedShop
     postgres: asyncpg.Pool
 
-    def change(self, count: int, *, quiet: bool) -> dict[str, datetime]:
-        """Change orders, and return the times of their changes by ID."""
+    async def change(self, count: int, *, quiet: bool) -> dict[str, datetime]:
+        """Change orders, and return the times of their changes by ID.
+
+        A time without seconds may be a whole minute, and is not compared until it has passed.
+        """
+        await eventually(lambda: 0 < self.shop.state.clock().second < 59)
         orders = self.shop.state.random_orders(count)
         for order in orders:
             self.shop.state.change(order, quiet=quiet)
@@ -128,6 +132,11 @@ class KindShop:
         except AssertionError:
             still = await lacking()
             raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
+
+    async def is_final(self) -> bool:
+        """Whether no stored order may have changed in the second of its version, after it was fetched."""
+        query = "SELECT NOT EXISTS (SELECT FROM orders WHERE source = $1 AND fetched_at < version + $2::interval)"
+        return bool(await self.postgres.fetchval(query, self.name, timedelta(seconds=5)))
 
     async def plant_differences(self) -> dict[str, str]:
         """Let 50 orders be missing in the database, and 50 differ from the shop. Return how, by ID."""

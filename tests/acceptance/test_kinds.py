@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from acceptance.commands import WorkerCommand, closing_workers
 from acceptance.kind_shops import KINDS, KindShop, running_shops, write_sources
-from support import Cli
+from support import Cli, eventually
 
 ORDERS = int(os.environ.get("INGEST_TEST_ORDERS", "120"))
 NAMES = os.environ.get("INGEST_TEST_KINDS", ",".join(KINDS)).split(",")
@@ -55,7 +55,7 @@ async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -
 
 async def webhook_to_row(shop: KindShop, receiver: str) -> None:
     shop.shop.site.behave(webhooks=f"{receiver}/v1/webhooks/{shop.name}")
-    await shop.stores(shop.change(3, quiet=False), within=WITHIN)
+    await shop.stores(await shop.change(3, quiet=False), within=WITHIN)
 
     counts = shop.shop.state.counts
     assert (counts["webhooks_sent"], counts["webhooks_failed"]) == (3, 0), shop.name
@@ -68,7 +68,9 @@ async def backfill(cli: Cli, shop: KindShop) -> None:
 
 
 async def poll(shop: KindShop) -> None:
-    await shop.stores(shop.change(CHANGES, quiet=True), within=WITHIN)
+    """A reconciliation does not trust what was fetched within a second in which the order may have changed again."""
+    await shop.stores(await shop.change(CHANGES, quiet=True), within=WITHIN)
+    await eventually(shop.is_final, within=WITHIN, every=0.1)
 
 
 async def reconcile(cli: Cli, shop: KindShop, folder: Path) -> None:

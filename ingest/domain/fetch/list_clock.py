@@ -9,9 +9,10 @@ from ingest.domain.fetch.listed import SECOND, ListedOrder
 
 # The database of a shop may be a moment behind its web server.
 _MARGIN = 2 * SECOND
-# The header `Date` has whole seconds, and clocks are compared by a request that takes a moment. A fetch that begins this long after the
-# margin counts as later by each such comparison, so that it is not repeated.
-_UNCERTAIN = 3 * SECOND
+# The header `Date` has whole seconds, and clocks are compared by a request that takes a moment. Two comparisons differ by less than this.
+_DIFFERENCE = 2 * SECOND
+# A fetch that begins this long after the margin counts as later by each comparison, so that it is not repeated.
+_UNCERTAIN = _DIFFERENCE + 3 * SECOND
 REPEATED_AFTER = _MARGIN + _UNCERTAIN
 """How long after the end of its unit of time an order is fetched once more."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -56,7 +57,8 @@ class ListClock(msgspec.Struct, frozen=True):
         """
         final, unit = self.final_from(moment), self.unit_of(moment)
         if unit and self.now >= final + _UNCERTAIN:
-            return final
+            # What another comparison counts as fetched before `final`, for example in a reconciliation, is fetched again.
+            return final + _DIFFERENCE
         return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else None
 
     def may_have_changed(self, moment: datetime, version: datetime, fetched_at: datetime) -> bool:
