@@ -33,7 +33,8 @@ QUEUE = "orders"
 PARTITIONS = 6
 # Seconds of each measurement: before a trouble, its beginning, its rest, its recovery, and afterwards.
 TIMES = {"before": 5.0, "first 5 s": 5.0, "then": 10.0, "5 s after": 5.0, "later": 5.0}
-# The cluster neither replaces the node nor stops for it.
+REPLACED = "killed, with a replica"
+# The cluster neither replaces the node nor stops for it, unless it is to be replaced.
 OPTIONS = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "60000", "appendonly": "yes"}
 
 
@@ -66,9 +67,11 @@ async def stored_per_second(dsn: str, nodes: list[int], seconds: float) -> Count
 
 async def measure(cli: Cli, dsn: str, trouble: str, rate: float) -> str:
     """Run one trouble on a new cluster, and return a row of the table."""
+    is_replaced = trouble == REPLACED
+    options = OPTIONS | ({"cluster_node_timeout": "5000"} if is_replaced else {})
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
-        cluster = stack.enter_context(ClusterSet.open(KINDS[0], folder, replicas=0, **OPTIONS))
+        cluster = stack.enter_context(ClusterSet.open(KINDS[0], folder, replicas=int(is_replaced), **options))
         await cluster.become_ready()
         url, layout = await add_user(cluster), Layout(QUEUE, PARTITIONS)
         streams = [Keys.of(queue).stream for queue in layout.queues]
@@ -88,7 +91,7 @@ async def measure(cli: Cli, dsn: str, trouble: str, rate: float) -> str:
                 ports = [node.port for node in owners]
                 await stored_per_second(dsn, ports, TIMES["before"])  # until the load is steady
                 found = [await stored_per_second(dsn, ports, TIMES["before"])]
-                async with TROUBLES[trouble](cluster, victim, key_slot(streams[number].encode())):
+                async with TROUBLES["killed" if is_replaced else trouble](cluster, victim, key_slot(streams[number].encode())):
                     found += [await stored_per_second(dsn, ports, TIMES[when]) for when in ("first 5 s", "then")]
                 found += [await stored_per_second(dsn, ports, TIMES[when]) for when in ("5 s after", "later")]
                 load.cancel()
@@ -102,13 +105,13 @@ async def measure(cli: Cli, dsn: str, trouble: str, rate: float) -> str:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="make node-faults", description=__doc__)
-    parser.add_argument("--trouble", choices=TROUBLES, action="append")
+    parser.add_argument("--trouble", choices=[*TROUBLES, REPLACED], action="append")
     parser.add_argument("--rate", type=float, default=300.0, help="orders enqueued per second")
     options = parser.parse_args()
     machine = Machine.here()
     sys.stdout.write(f"| node | {' | '.join(TIMES)} |\n|---|{'---:|' * len(TIMES)}\n")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
-    for trouble in options.trouble or TROUBLES:
+    for trouble in options.trouble or [*TROUBLES, REPLACED]:
         with embedded_servers() as servers:
             asyncio.run(migrate(servers.postgres_dsn, migrations()))
             env = {"INGEST_POSTGRES_DSN": servers.postgres_dsn, "INGEST_METRICS_PORT": "0", "INGEST_LOG_FORMAT": "json"}
