@@ -10,7 +10,9 @@ from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from proxy import Proxy
+from servers.get import version_of
 from servers.kinds import KINDS
+from servers.get import version_of
 from servers.kinds import Kind as ServerKind
 
 from chaos.plan import Fault, Kind
@@ -87,4 +89,6 @@ def pick(victims: Sequence[T], fault: Fault) -> T:
 
 def program(binary: Path | None) -> ServerKind:
     """The program to use for Redis."""
-    return ServerKind("redis", "", binary) if binary else KINDS[0]
+    return (
+        ServerKind("valkey" if "valkey" in binary.name else "redis", version_of(binary), binary) if binary else KINDS[0]
+    )

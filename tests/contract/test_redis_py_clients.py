@@ -78,5 +78,8 @@ async def test_only_our_client_asks_the_majority_of_the_sentinels() -> None:
 
         async with theirs.sentinels[0]:
             assert await theirs.discover_master(SERVICE) == ("127.0.0.1", primary.port)
-        with pytest.raises(ConnectionError, match="fewer than 2 of 3 Sentinels confirm"):
-            await topology_of(watched.url()).confirm()
+        topology = topology_of(watched.url())
+        async with control_client(topology) as ours:
+            await ours.ping()
+            with pytest.raises(ConnectionError, match="fewer than 2 of 3 Sentinels confirm"):
+                await topology.confirm()
