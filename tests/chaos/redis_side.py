@@ -12,7 +12,6 @@ from urllib.parse import urlsplit, urlunsplit
 from proxy import Proxy
 from servers.get import version_of
 from servers.kinds import KINDS
-from servers.get import version_of
 from servers.kinds import Kind as ServerKind
 
 from chaos.plan import Fault, Kind
