@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 
@@ -97,10 +98,16 @@ def url(
     return shared_server(KINDS[0]).url if request.param == "standalone" else shared_cluster(KINDS[0]).url()
 
 
+@asynccontextmanager
+async def opened(url: str, name: str) -> AsyncIterator[Queue]:
+    async with AsyncExitStack() as stack, control_client(url) as redis, stack:
+        yield Queue(url, name, redis, stack)
+
+
 @pytest.fixture
 async def queue(url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with AsyncExitStack() as stack, control_client(url) as redis, stack:
-        yield Queue(url, queue_name, redis, stack)
+    async with opened(url, queue_name) as queue:
+        yield queue
 
 
 def orders(deliveries: Sequence[Delivery]) -> list[str]:
@@ -176,6 +183,36 @@ async def test_a_partition_with_a_backlog_does_not_delay_the_others(queue: Queue
         taken += orders(await one.reading.read(1, BLOCK))
 
     assert set(others) < set(taken)
+
+
+async def read_some_of_a_backlog(queue: Queue) -> tuple[PartitionedConsumer, set[str]]:
+    """A consumer that has read a few entries of each partition, and the orders that it has not read."""
+    one = await queue.consumer("one")
+    backlog = [f"{order}/{number}" for number in range(50) for order in ORDERS]
+    await queue.add(*backlog)
+    return one, {*backlog} - {*orders(await one.reading.read(2 * PARTITIONS, BLOCK))}
+
+
+async def test_a_read_of_a_backlog_leaves_out_a_partition_that_fails(queue: Queue) -> None:
+    one, unread = await read_some_of_a_backlog(queue)
+    await queue.redis.set(Keys.of(queue_names(queue)[0]).stream, "no stream")
+    unread = {order for order in unread if partition_of(order, PARTITIONS) != 0}
+
+    # With more room than the others fill.
+    async with asyncio.timeout(60.0):
+        while unread:
+            unread -= {*orders(await one.reading.read(1_000, BLOCK))}
+
+
+async def test_a_read_of_a_backlog_fails_while_the_only_server_is_gone(queue_name: str, tmp_path: Path) -> None:
+    with KINDS[0].server(tmp_path) as server:
+        async with opened(server.url, queue_name) as queue, asyncio.timeout(60.0):
+            one, _ = await read_some_of_a_backlog(queue)
+            server.kill()
+
+            # An error, because the lost reply may have contained entries.
+            with pytest.raises(QueueUnavailable):
+                await one.reading.read(20, 0.0)
 
 
 async def test_a_read_waits_for_an_entry_of_any_partition(queue: Queue) -> None:
@@ -327,7 +364,7 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
         connections.reading(BLOCK) as reading,
         AsyncExitStack() as stack,
     ):
-        opened = [
+        two = [
             Partition(
                 name,
                 await stack.enter_async_context(
@@ -337,7 +374,7 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
             for name in queue_names(queue)[:2]
         ]
         partitions = PartitionSet(lambda _: False, connections.topology.last_server_of)
-        partitions.replace(opened, 1, {})
+        partitions.replace(two, 1, {})
         yield partitions
         await partitions.close()
 

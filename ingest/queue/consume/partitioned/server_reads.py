@@ -93,7 +93,7 @@ class ServerReads:
             errors
             and not succeeded
             and not self._reads
-            and all("read" in each.troubles for each in self._partitions.all)
+            and (self._partitions.have_one_owner or all("read" in each.troubles for each in self._partitions.all))
         ):
             raise errors[0]
         return found
@@ -131,6 +131,8 @@ class ServerReads:
                     reply = next(replies)
                     found += await self._partitions.attempt("read", partition, self._received, partition, share, reply)
             except QueueUnavailable as error:
+                # A call with room reads partitions with a backlog again and again.
+                partition.has_backlog = False
                 errors.append(error)
         if errors and len(errors) == len(shares):
             raise errors[0]
