@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cluster_set import ClusterSet
@@ -24,10 +25,14 @@ from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
 from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
 from ingest.queue.consume.partitioned.partition import Partition
 from ingest.queue.consume.partitioned.partition_set import PartitionSet
+from ingest.queue.consume.partitioned.reading import PartitionedReading
+from ingest.queue.consume.partitioned.server_reads import ServerReads
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
 from ingest.queue.redis.connection import client_for, control_client
+from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 
 GROUP = "ingest"
 PARTITIONS = 6
@@ -373,7 +378,7 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
             )
             for name in queue_names(queue)[:2]
         ]
-        partitions = PartitionSet(lambda _: False, connections.topology.last_server_of)
+        partitions = PartitionSet(lambda _: False, str)
         partitions.replace(two, 1, {})
         yield partitions
         await partitions.close()
@@ -467,6 +472,40 @@ async def test_the_time_of_a_late_heartbeat_is_not_used(queue: Queue, url: str) 
 
     assert second.now >= first.now > 2
     assert (liveness.sent, third.now) == (2, 2.0)
+
+
+class LateReplies:
+    """A connection whose replies about one stream are late."""
+
+    def __init__(self, connection: QueueConnection, stream: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self.responds = asyncio.Event()
+
+    async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        replies = await self._connection.call_all(commands)
+        if any(self._stream in command for command in commands):
+            await self.responds.wait()
+        return replies
+
+
+async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str) -> None:
+    async with opened_partitions(queue, url) as partitions, open_direct(url, 60.0) as connection:
+        for each in partitions.all:
+            await each.consumer.access.ensure_group()
+        empty, late = partitions.all
+        late_replies = LateReplies(connection, late.consumer.reading.streams[-1])
+        reads = ServerReads(partitions, cast("QueueConnection", late_replies), GROUP, "one")
+        reading = PartitionedReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+        await queue.redis.xadd(late.consumer.reading.streams[-1], {"order_id": "order"})
+
+        # This partition alone is read before all of them are.
+        empty.has_backlog = True
+        before = await reading.read(10, 0.0)
+        late_replies.responds.set()
+        after = await reading.read(10, 60.0)
+
+    assert (orders(before), orders(after)) == ([], ["order"])
 
 
 async def test_a_queue_that_is_not_read_any_more_still_settles_its_entries(queue: Queue) -> None:

@@ -72,22 +72,20 @@ class PartitionedReading:
         """
         if (only := self._partitions.only) is not None:
             return await only.reading.read(count, block)
-        if late := self._reads.take():
-            return late
-        room = count - self._reads.room
-        partitions = self._reads.idle(self._partitions.rotated("read"))
-        if room <= 0 or not partitions:
+        if found := self._reads.take() or await self._read_backlog(count):
+            return found
+        partitions = self._idle()
+        if self._reads.room >= count or not partitions:
             await self._reads.wait(block)
             return self._reads.take()
-        found = await self._read_backlog(partitions, room)
-        if found:
-            return found
         may_wait = block > 0 and self._partitions.have_one_owner
-        if not may_wait or room < len(partitions):
-            found = await self._look(partitions, room)
+        if not may_wait or count < len(partitions):
+            found = await self._look(partitions, count)
         if found or not block:
             return found
-        return await (self._wait(partitions, room, block) if may_wait else self._look_until(partitions, room, block))
+        if may_wait and not self._reads.room:
+            return await self._wait(partitions, count, block)
+        return await self._look_until(partitions, count, block)
 
     async def release_unread(self) -> None:
         """Release the entries of reads that have ended late, because this process is about to leave."""
@@ -95,14 +93,17 @@ class PartitionedReading:
         for delivery in self._reads.take():
             await self._partitions.of(delivery.entry.stream).settling.release([delivery])
 
-    async def _read_backlog(self, partitions: Sequence[Partition], count: int) -> list[Delivery]:
+    def _idle(self) -> list[Partition]:
+        return self._reads.idle(self._partitions.rotated("read"))
+
+    async def _read_backlog(self, count: int) -> list[Delivery]:
         """Read partitions that have a backlog, or all of them if that is due."""
+        partitions = self._idle()
         backlog = [partition for partition in partitions if partition.has_backlog]
         if backlog and asyncio.get_running_loop().time() >= self._all_at:
             return await self._look(partitions, count)
         found: list[Delivery] = []
-        reserved = self._reads.room
-        while backlog and (room := count - len(found) - self._reads.room + reserved) > 0:
+        while backlog and (room := count - len(found) - self._reads.room) > 0:
             asked = backlog[: max(1, room // _WORTH)]
             found += await self._reads.read(divide(room, asked))
             backlog = [partition for partition in self._reads.idle(backlog) if partition.has_backlog]
@@ -112,8 +113,8 @@ class PartitionedReading:
         """Read all partitions once, until some have given entries, and then those that may have more."""
         self._all_at = asyncio.get_running_loop().time() + self._shortest_pause()
         found: list[Delivery] = []
-        left, reserved = partitions, self._reads.room
-        while left and (room := count - len(found) - self._reads.room + reserved) > 0:
+        left = partitions
+        while left and (room := count - len(found) - self._reads.room) > 0:
             shares = divide(room, left)
             found += await self._reads.read(shares)
             more = [partition for partition, _ in shares if partition.has_backlog]
@@ -138,8 +139,7 @@ class PartitionedReading:
                 await asyncio.sleep(min(pause, left))
             if pause >= left:
                 return []
-            room = count - self._reads.room
-            if room > 0 and (found := await self._look(self._reads.idle(partitions), room)):
+            if found := await self._look(self._reads.idle(partitions), count):
                 return found
 
     async def _wait(self, partitions: Sequence[Partition], count: int, block: float) -> list[Delivery]:

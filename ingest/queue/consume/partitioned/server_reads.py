@@ -27,6 +27,7 @@ _WAIT = 0.01
 class _Read(msgspec.Struct, frozen=True):
     """A read at one server, whose room no other read uses."""
 
+    server: str
     room: int
     entries: "asyncio.Task[list[Delivery]]"
 
@@ -46,16 +47,17 @@ class ServerReads:
         self._connection = connection
         self._group = group
         self._name = name
-        self._reads: dict[str, _Read] = {}
+        self._reads: list[_Read] = []
 
     @property
     def room(self) -> int:
         """The entries that reads in progress may return."""
-        return sum(read.room for read in self._reads.values())
+        return sum(read.room for read in self._reads)
 
     def idle(self, partitions: Sequence[Partition]) -> list[Partition]:
         """Return the partitions of servers without a read in progress."""
-        return [each for each in partitions if self._server_of(each) not in self._reads]
+        busy = {read.server for read in self._reads}
+        return [each for each in partitions if self._server_of(each) not in busy]
 
     async def read(self, shares: Sequence[Share]) -> list[Delivery]:
         """Read up to a number of entries of each partition, with one write to each server, and return those that have come soon."""
@@ -64,26 +66,25 @@ class ServerReads:
             by_server.setdefault(self._server_of(partition), []).append((partition, share))
         for server, own in by_server.items():
             reading = asyncio.create_task(self._read_server(own))
-            self._reads[server] = _Read(sum(share for _, share in own), reading)
+            self._reads.append(_Read(server, sum(share for _, share in own), reading))
         await self.wait(_LONGEST)
-        if any(not read.entries.done() for read in self._reads.values()):
-            await asyncio.wait([read.entries for read in self._reads.values()], timeout=_WAIT)
+        if any(not read.entries.done() for read in self._reads):
+            await asyncio.wait([read.entries for read in self._reads], timeout=_WAIT)
         return self.take()
 
     async def wait(self, seconds: float) -> None:
         """Wait up to `seconds` until a read has ended."""
         if self._reads:
-            tasks = [read.entries for read in self._reads.values()]
+            tasks = [read.entries for read in self._reads]
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def take(self) -> list[Delivery]:
         """Return the entries of reads that have ended. An error is raised only if all have failed."""
         found: list[Delivery] = []
         errors, succeeded = [], False
-        for server, read in list(self._reads.items()):
-            if not read.entries.done():
-                continue
-            del self._reads[server]
+        ended = [read for read in self._reads if read.entries.done()]
+        self._reads = [read for read in self._reads if read not in ended]
+        for read in ended:
             try:
                 found += read.entries.result()
                 succeeded = True
@@ -100,7 +101,7 @@ class ServerReads:
 
     async def close(self) -> None:
         """End the reads whose replies are outstanding. Their entries stay pending."""
-        reads = [read.entries for read in self._reads.values()]
+        reads = [read.entries for read in self._reads]
         for read in reads:
             read.cancel()
         if reads:
