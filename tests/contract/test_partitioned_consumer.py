@@ -384,6 +384,11 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
         await partitions.close()
 
 
+def reading_of(partitions: PartitionSet, connection: QueueConnection) -> PartitionedReading:
+    reads = ServerReads(partitions, connection, GROUP, "one")
+    return PartitionedReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+
+
 async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
     queue: Queue, url: str
 ) -> None:
@@ -442,6 +447,33 @@ async def test_a_partition_that_rejects_acks_is_not_read_until_they_are_tried_ag
         assert bad.may_own_more
 
 
+async def test_entries_whose_acks_are_left_out_are_claimed_although_they_were_held_until_then(
+    queue: Queue, url: str
+) -> None:
+    async def fails() -> None:
+        raise QueueUnavailable("the node is gone")
+
+    async with opened_partitions(queue, url) as partitions, open_direct(url, 60.0) as connection:
+        good, bad = partitions.all
+        await queue.redis.xadd(bad.consumer.reading.streams[-1], {"order_id": "order"})
+        await bad.consumer.access.ensure_group()
+        [delivery] = await bad.consumer.reading.read(1, 0.0)
+        reading = reading_of(partitions, connection)
+
+        async def claim(*_: object) -> int:
+            await eventually(lambda: bad in partitions.ready("own"))
+            # The caller of the ack holds the entry until all partitions have responded.
+            assert await reading.claim_own(10, [delivery.entry]) == []
+            return 1
+
+        with pytest.raises(QueueUnavailable):
+            await partitions.attempt("ack", bad, fails)
+        streams = {"good": good.consumer.reading.streams[-1], "bad": bad.consumer.reading.streams[-1]}
+        await partitions.send("ack", streams, lambda item: streams[item], claim, 60.0)
+
+        assert orders(await reading.claim_own(10, [])) == ["order"]
+
+
 class LateLiveness:
     """The liveness of one partition whose first reply is late."""
 
@@ -495,8 +527,7 @@ async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str) -> None:
             await each.consumer.access.ensure_group()
         empty, late = partitions.all
         late_replies = LateReplies(connection, late.consumer.reading.streams[-1])
-        reads = ServerReads(partitions, cast("QueueConnection", late_replies), GROUP, "one")
-        reading = PartitionedReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+        reading = reading_of(partitions, cast("QueueConnection", late_replies))
         await queue.redis.xadd(late.consumer.reading.streams[-1], {"order_id": "order"})
 
         # This partition alone is read before all of them are.

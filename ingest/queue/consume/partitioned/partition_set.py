@@ -136,6 +136,7 @@ class PartitionSet:
         Items of partitions to which such calls fail are left out while others succeed, so that these do not wait. It raises as `each` does.
         """
         wanted: dict[Partition, None] = {}
+        left_out: dict[Partition, None] = {}
         ready = {*self.ready(kind)}
         for item in items:
             partition = self._by_stream[stream_of(item)]
@@ -143,7 +144,8 @@ class PartitionSet:
                 self._outbox[kind, partition].append(item)
                 wanted[partition] = None
             else:
-                partition.may_own_more = True
+                left_out[partition] = None
+        sent = tuple(wanted)
 
         async def send_waiting(partition: Partition) -> list[_T]:
             replies = []
@@ -158,6 +160,10 @@ class PartitionSet:
             # A call that had ended before this one was found instead of being made.
             left = {key for key in self._outbox if key not in self._running}
             wanted = dict.fromkeys(partition for partition in wanted if (kind, partition) in left)
+        failed = (each for each in sent if kind in each.troubles and (kind, each) not in self._running)
+        for partition in (*left_out, *failed):
+            # Only now does the caller drop these items, and a claim leaves out items that are held.
+            partition.may_own_more = True
         return found
 
     async def attempt(
