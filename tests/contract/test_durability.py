@@ -13,9 +13,15 @@ from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.drain_rate import Backlog
+from ingest.queue.produce.durability import ProvenRun
+from ingest.queue.produce.enqueue_script import Destination, EnqueueScript
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, CannotConfirm
+from ingest.queue.produce.proofs import Proofs
+from ingest.queue.produce.submission import submissions
 from ingest.queue.produce.sync_producer import SyncProducer
+from ingest.queue.redis.connection import control_client
 
 KEYS = Keys.of("orders")
 NAMES = [f"order-{number}" for number in range(3 * BATCH + 7)]
@@ -123,6 +129,25 @@ async def test_that_there_is_no_room_is_told_without_waiting_for_the_disk(kind: 
             await redis.config_set("appendfsync", "always")
             await redis.delete(KEYS.stream)
             assert await producer.try_announce("c") == Accepted(1, 0)
+
+
+async def test_a_batch_that_is_cancelled_at_any_moment_returns_its_connection(kind: Kind, tmp_path: Path) -> None:
+    with with_disk(kind, tmp_path, "always") as server:
+        async with control_client(server.url, connections=1) as redis:
+            proofs = Proofs(redis, f"{KEYS.records}confirmed", Durability.FSYNC, 1)
+            destination = Destination(KEYS, KEYS.lanes[1], 0, 60.0, 1)
+            backlog = Backlog(redis, KEYS.stream)
+            script = EnqueueScript(redis, destination, "one", backlog, ProvenRun(redis, proofs.find))
+            await proofs.find()
+            for moment in range(50):
+                adding = asyncio.create_task(script.add(moment, submissions(["a"], None, BATCH), lambda: None))
+                for _ in range(moment):
+                    await asyncio.sleep(0)
+
+                adding.cancel()
+                await asyncio.wait([adding])
+
+                assert await redis.ping()
 
 
 async def test_a_server_that_has_forgotten_the_script_is_told_it_again(kind: Kind, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class FakeScript:
         self.may_answer.set()
         self.was_asked = asyncio.Event()
 
-    async def add(self, number: int, batch: list[Submission]) -> Added | NoRoom:
+    async def add(self, number: int, batch: list[Submission], _: Callable[[], None]) -> Added | NoRoom:
         self.batches.append((number, [str(order) for part in batch for order in part.orders]))
         self.was_asked.set()
         await self.may_answer.wait()

@@ -1,7 +1,7 @@
 """Batches that wait for a disk or a replica at the same time, without a server."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ class FakeDisk:
         return [self._slot(slot) for slot in range(number)]
 
     def _slot(self, slot: int) -> Add:
-        async def add(number: int, batch: list[Submission]) -> Added | NoRoom:
+        async def add(number: int, batch: list[Submission], on_reply: Callable[[], None]) -> Added | NoRoom:
             self.batches.append((slot, number, [str(order) for part in batch for order in part.orders]))
             await asyncio.sleep(0)
             if self.replies:
@@ -37,7 +37,9 @@ class FakeDisk:
                 raise reply
             self.waiting.append(asyncio.get_running_loop().create_future())
             self.is_asked.set()
-            return Added(frozenset(), confirmed=self.waiting[-1])
+            on_reply()
+            await self.waiting[-1]
+            return Added(frozenset())
 
         return add
 

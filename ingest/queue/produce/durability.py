@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.redis.connection import client_for, replies, translated
+from ingest.queue.redis.connection import client_for, replies
 from ingest.queue.redis.scripts import RECORD_SECONDS
 
 Command = Sequence[str | int]
@@ -99,25 +99,34 @@ class ProvenRun:
         self._writes = True
 
     async def __call__(
-        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
-    ) -> tuple[Any, Awaitable[None] | None]:
-        """Run a script. The returned proof must be awaited. A negative reply means that it has written nothing."""
+        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], on_reply: Callable[[], None]
+    ) -> Any:
+        """Run a script, and return its reply when its writes are proven. A negative reply means that it has written nothing.
+
+        `on_reply` is called when the script has written, before the proof.
+        """
         proof = await self._proof()
         pool = (await client_for(self._client, keys[0])).connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it so
         try:
             reply, is_asked = await self._ask(connection, script, [len(keys), *keys, *arguments], proof)
+            self._writes = has_written = reply[0] >= 0
+            if not has_written:
+                if is_asked:
+                    await connection.disconnect(nowait=True)
+                return reply
+            on_reply()
+            if not is_asked:
+                await _send(connection, proof.commands)
+            replies = [await connection.read_response() for _ in proof.commands]
         except BaseException:
-            await _abandon(pool, connection)
+            # It may have replies left.
+            await connection.disconnect(nowait=True)
             raise
-        self._writes = reply[0] >= 0
-        if self._writes:
-            return reply, _prove(pool, connection, proof, is_asked=is_asked)
-        if is_asked:
-            await _abandon(pool, connection)
-        else:
+        finally:
             await pool.release(connection)
-        return reply, None
+        proof.check(replies)
+        return reply
 
     async def _ask(
         self, connection: AbstractConnection, script: AsyncScript, rest: list[Any], proof: Proof
@@ -133,25 +142,6 @@ class ProvenRun:
                 await connection.disconnect(nowait=True)
         await _send(connection, [("EVAL", script.script, *rest), *proof.commands])
         return await connection.read_response(), True
-
-
-async def _prove(pool: ConnectionPool, connection: AbstractConnection, proof: Proof, *, is_asked: bool) -> None:
-    with translated():
-        try:
-            if not is_asked:
-                await _send(connection, proof.commands)
-            replies = [await connection.read_response() for _ in proof.commands]
-        except BaseException:
-            await _abandon(pool, connection)
-            raise
-        await pool.release(connection)
-        proof.check(replies)
-
-
-async def _abandon(pool: ConnectionPool, connection: AbstractConnection) -> None:
-    """Close a connection that may have replies left, and release it to the pool."""
-    await connection.disconnect(nowait=True)
-    await pool.release(connection)
 
 
 async def _send(connection: AbstractConnection, commands: Sequence[Sequence[Any]]) -> None:

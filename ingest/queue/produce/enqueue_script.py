@@ -27,12 +27,10 @@ class Added:
     Attributes:
         refused: Submissions whose key belongs to other orders.
         duplicates: How many orders of a submission needed no entry, because an earlier one still waits. None if it is not named.
-        confirmed: If durability is required, returns when the batch is as durable as required.
     """
 
     refused: frozenset[int]
     duplicates: Mapping[int, int] = field(default_factory=dict)
-    confirmed: Awaitable[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +53,15 @@ class Closed:
     """No order was added, because the queue belongs to a former partition."""
 
 
-# Runs a script, and returns its reply and, if durability is required, its confirmation.
-Run = Callable[[AsyncScript, Sequence[str], Sequence[Any]], Awaitable[tuple[Any, Awaitable[None] | None]]]
+# Runs a script, and returns its reply when its writes are as durable as required. Calls the function as soon as it has written.
+Run = Callable[[AsyncScript, Sequence[str], Sequence[Any], Callable[[], None]], Awaitable[Any]]
 
 
 async def run_in_memory(
-    script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
-) -> tuple[Any, Awaitable[None] | None]:
+    script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], _on_reply: Callable[[], None]
+) -> Any:
     """Run a script, without further requirements."""
-    return await script(keys, arguments), None
+    return await script(keys, arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +94,22 @@ class EnqueueScript:
         self._lifetime = round(destination.lifetime * 1000)
         self._script = load(client, "enqueue")
 
-    async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom | Closed:
-        """Add a batch unless it has the number of the last one. After `QueueUnavailable` it may have been added."""
+    async def add(
+        self, number: int, batch: Sequence[Submission], on_reply: Callable[[], None]
+    ) -> Added | NoRoom | Closed:
+        """Add a batch unless it has the number of the last one. After `QueueUnavailable` it may have been added.
+
+        If durability is required, `on_reply` is called when it is in the stream, and it returns when that is confirmed.
+        """
         try:
-            return await self._add(number, batch)
+            return await self._add(number, batch, on_reply)
         except QueueFull as full:
             full.retry_after = await self._backlog.retry_after(sum(len(submission.orders) for submission in batch))
             raise
 
-    async def _add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom | Closed:
+    async def _add(
+        self, number: int, batch: Sequence[Submission], on_reply: Callable[[], None]
+    ) -> Added | NoRoom | Closed:
         others, to = _others(batch), self._to
         keys = [to.lane.stream, f"{to.keys.records}{self._producer}", to.keys.clock, to.keys.pushed]
         orders = [order for submission in batch if submission.is_plain for order in submission.orders]
@@ -113,12 +118,12 @@ class EnqueueScript:
             keys += self._keys(batch[index])
             arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]
         with translated():
-            (first, *answers), confirmed = await self._run(self._script, keys, arguments)
+            first, *answers = await self._run(self._script, keys, arguments, on_reply)
             if first == _CLOSED:
                 return Closed()
             if first == _NO_ROOM:
                 return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
-            return _added(batch, dict(zip(others, answers, strict=True)), confirmed)
+            return _added(batch, dict(zip(others, answers, strict=True)))
 
     def _keys(self, submission: Submission) -> list[str]:
         keys = [] if submission.key is None else [f"{self._to.keys.records}idempotency:{submission.key}"]
@@ -135,14 +140,14 @@ def _others(batch: Sequence[Submission]) -> list[int]:
     return sorted(found, key=lambda index: batch[index].key is not None)
 
 
-def _added(batch: Sequence[Submission], added: Mapping[int, int], confirmed: Awaitable[None] | None) -> Added:
+def _added(batch: Sequence[Submission], added: Mapping[int, int]) -> Added:
     refused = frozenset(index for index, count in added.items() if count == _REFUSED)
     duplicates = {
         index: len(batch[index].orders) - _told(batch[index], count)
         for index, count in added.items()
         if index not in refused
     }
-    return Added(refused, duplicates, confirmed)
+    return Added(refused, duplicates)
 
 
 def _told(submission: Submission, count: int) -> int:

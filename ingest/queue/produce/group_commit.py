@@ -27,7 +27,7 @@ _LONGEST_PAUSE = 2.0
 
 
 # Adds a batch under a number, or returns the number of orders for which there is room. See `EnqueueScript.add`.
-Add = Callable[[int, list[Submission]], Awaitable[Added | NoRoom | Closed]]
+Add = Callable[[int, list[Submission], Callable[[], None]], Awaitable[Added | NoRoom | Closed]]
 
 
 class Slot:
@@ -135,10 +135,7 @@ class GroupCommit:
         while batch := [call for call in batch if call.is_open]:
             slot.batch = batch
             try:
-                reply = await slot.add(number, [call.submission for call in batch])
-                if isinstance(reply, Added) and reply.confirmed is not None:
-                    slot.is_in_stream.set()
-                    await reply.confirmed
+                reply = await slot.add(number, [call.submission for call in batch], slot.is_in_stream.set)
             except QueueRefused as refusal:
                 for call in batch:
                     call.fail(for_one_caller(refusal))
