@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ingest.client.sync_client import SyncClient
     from ingest.domain.deliveries.accepted import Accepted, Durability
     from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
-    from ingest.domain.deliveries.dead_letter import Selection
+    from ingest.domain.deliveries.selection import Selection
     from ingest.domain.errors import QueueUnavailable
     from ingest.domain.orders.order import InvalidOrderId, Order, OrderLine
     from ingest.operations.backends import Backends
@@ -89,7 +89,7 @@ _NAMES = {
     "ingest.client.sync_client": "SyncClient",
     "ingest.domain.deliveries.accepted": "Accepted Durability",
     "ingest.domain.deliveries.announcement": "Announcement InvalidAnnouncement",
-    "ingest.domain.deliveries.dead_letter": "Selection",
+    "ingest.domain.deliveries.selection": "Selection",
     "ingest.domain.errors": "QueueUnavailable",
     "ingest.domain.orders.order": "InvalidOrderId Order OrderLine",
     "ingest.operations.backends": "Backends",

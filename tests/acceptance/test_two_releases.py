@@ -12,7 +12,7 @@ from integration.scene import Scene, assert_right, ids
 from releases import kept
 from support import Cli, eventually
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.lab.upstream import Behaviour
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.schema import Migration, migrate, migrations

@@ -7,9 +7,8 @@ from consumers import Consumer
 from contract.heartbeating import GROUP, LIFETIME, NOW, heartbeats_end, keep_alive
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.retries import Retries
@@ -36,7 +35,7 @@ async def dead_letter(one: Consumer, held: Delivery, redis: Redis, queue: str) -
 
 async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
     assert await one.reschedule(held, 3_600.0, 2)
-    assert await Retries(redis, queue, GROUP).dead_letter(RetrySelection(everything=True), "cli:me") == 1
+    assert await Retries(redis, queue, GROUP).dead_letter(Selection(everything=True), "cli:me") == 1
     assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
 
 

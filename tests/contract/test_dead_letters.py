@@ -17,8 +17,9 @@ from listener import listening
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys

@@ -8,8 +8,7 @@ import pytest
 from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import Selection
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import DeadEntry, QueuedEntry, RetryEntry
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.topologies
 GROUP = "ingest"
 ORDERS = [f"order-{number}" for number in range(30)]
 EVERYTHING = Selection(everything=True)
-ALL_RETRIES = RetrySelection(everything=True)
+ALL_RETRIES = Selection(everything=True)
 LATER = 4_000_000_000_000
 
 
@@ -182,7 +181,7 @@ async def test_retries_are_run_and_dead_lettered_in_every_partition(
         await schedule(redis, layout.queue_of_order(order_id), order_id, LATER)
     retries = PartitionedRetries(redis, read_layout, GROUP)
 
-    survey = await retries.survey(RetrySelection(ids=frozenset({*ORDERS[:10], "another"})))
+    survey = await retries.survey(Selection(ids=frozenset({*ORDERS[:10], "another"})))
     moved = await retries.dead_letter(survey, "me")
     run = await retries.run_now(ALL_RETRIES)
 

@@ -13,8 +13,8 @@ from redelivery import sweep
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys

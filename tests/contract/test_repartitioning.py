@@ -10,8 +10,8 @@ from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

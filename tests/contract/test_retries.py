@@ -8,16 +8,15 @@ from dead_letter_entries import open_dead_letters
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import RetryReason
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.retries import Position, Retries
 
 pytestmark = pytest.mark.topologies
 
-EVERYTHING = RetrySelection(everything=True)
+EVERYTHING = Selection(everything=True)
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
 
     run = await retries.run_now(EVERYTHING)
     due = {due for _, due in await redis.zrange(keys.retry, 0, -1, withscores=True)}
-    moved = await retries.dead_letter(RetrySelection(frozenset({"a"})), "me")
+    moved = await retries.dead_letter(Selection(frozenset({"a"})), "me")
 
     assert (run, moved) == (3, 3)
     assert max(due) < 9e12
@@ -173,7 +172,7 @@ async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
 ) -> None:
     await wait(one, redis, keys, "a", "b", "c")
 
-    count = await retries.run_now(RetrySelection(frozenset({"a", "c", "nobody"})))
+    count = await retries.run_now(Selection(frozenset({"a", "c", "nobody"})))
 
     assert count == 2
     assert await eventually(lambda: one.move_due(10)) == 2
@@ -198,7 +197,7 @@ async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replaye
 ) -> None:
     await wait(one, redis, keys, "a", "b", document="{}", tenant="x")
 
-    moved = [await retries.dead_letter(RetrySelection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)]
+    moved = [await retries.dead_letter(Selection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)]
     async with open_dead_letters(redis_url, queue_name) as dead:
         entries = [entry async for page in dead.oldest_first(Selection(everything=True)) for entry in page.entries]
         await dead.replay(Selection(everything=True))

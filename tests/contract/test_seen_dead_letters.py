@@ -7,8 +7,9 @@ from consumers import Consumer
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser

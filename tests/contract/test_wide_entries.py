@@ -6,8 +6,8 @@ from consumers import Consumer
 from contract.heartbeating import NOW
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

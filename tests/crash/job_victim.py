@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends

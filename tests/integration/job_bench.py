@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from dead_letter_entries import chunks, dead_fields
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends

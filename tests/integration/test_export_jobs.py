@@ -12,8 +12,8 @@ import pytest
 from integration.job_bench import Bench, interrupted_run
 from shipped import as_admin, as_api
 
-from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.domain.errors import StoreUnavailable
 from ingest.domain.operating.jobs import Job, JobProgress, JobState
 from ingest.operations import jobs as operations

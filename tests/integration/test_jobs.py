@@ -10,9 +10,8 @@ import pytest
 from integration.job_bench import EVERYTHING, Bench, interrupted_run
 from shipped import as_admin, as_api
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
@@ -139,7 +138,7 @@ async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_a
 
 async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile(bench: Bench) -> None:
     await bench.add_retries(230)
-    selection = RetrySelection(filter=EntryFilter(shape="HTTP 503"))
+    selection = Selection(filter=EntryFilter(shape="HTTP 503"))
     request = await retry_request(bench.retries, JobKind.RUN_NOW, selection)
     job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
     # An order whose attempt has failed again waits in a new entry, later than all.
@@ -159,7 +158,7 @@ async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile
 
 async def test_retries_are_dead_lettered_by_who_requested_it(bench: Bench) -> None:
     await bench.add_retries(120)
-    request = await retry_request(bench.retries, JobKind.DEAD_LETTER, RetrySelection(everything=True))
+    request = await retry_request(bench.retries, JobKind.DEAD_LETTER, Selection(everything=True))
     job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
 
     await JobRun(job, bench.parts).run()
@@ -214,7 +213,7 @@ async def test_groups_count_by_reason_and_shape(bench: Bench) -> None:
     await bench.add_retries(3, error="HTTP 503")
 
     dead = await group_dead_letters([bench.parts.servers], EVERYTHING)
-    retries = await group_retries([bench.parts.servers], RetrySelection(everything=True))
+    retries = await group_retries([bench.parts.servers], Selection(everything=True))
 
     assert [(group.count, group.reason, group.shape) for group in dead.groups] == [
         (40, "invalid_order", "currency missing at $.total_price_set"),

@@ -19,8 +19,8 @@ from ingest.client.client import Client
 from ingest.client.errors import NotFound
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser, Removed
 from ingest.queue.operate.order_search import OrderSearch

@@ -8,7 +8,8 @@ import pytest
 from dead_letter_entries import dead_fields
 from redis import Redis
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters

@@ -12,8 +12,8 @@ from integration.scene import GROUP, Scene, document
 from shipped import as_api
 from support import connected, eventually
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow

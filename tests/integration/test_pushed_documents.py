@@ -7,7 +7,7 @@ from integration.scene import GROUP, Scene, document
 from support import eventually
 
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.produce.producer import Producer
 

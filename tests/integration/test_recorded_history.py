@@ -6,7 +6,7 @@ import pytest
 from integration.scene import Scene, document, ids
 from support import eventually
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_history import HistoryEntry, HistoryEvent
 from ingest.lab.upstream import Behaviour
 from ingest.operations.backends import Backends

@@ -3,7 +3,7 @@
 from integration.scene import Scene
 
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.produce.producer import Producer

@@ -8,7 +8,7 @@ from model.machine import one_of
 from model.steps import LOST, PICK, step
 from model.trouble import Trouble
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.redis.connection import translated
 
 _FEW = 3

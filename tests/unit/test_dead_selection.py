@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from ingest.cli.queues.action import list_reasons
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.queue.layout.entries import to_dead_letter
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)

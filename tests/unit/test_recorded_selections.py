@@ -3,11 +3,10 @@
 from datetime import UTC, datetime
 
 from ingest.domain.capacity.source_demand import SourceDemand, share_of, total_of
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.fetch.list_gaps import ListGaps
-from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection, selection_as_dict
+from ingest.domain.operating.selection_json import recorded_selection, selection_as_dict
 from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind, ListReconciliation
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.domain.orders.reconciliation import ListedOrders, ReconciliationReport
@@ -33,10 +32,10 @@ def test_a_filter_of_orders_survives_its_record() -> None:
 def test_a_selection_of_entries_survives_its_record() -> None:
     chosen = EntryFilter("currency", "HTTP N", {"gift": "true"})
     dead = Selection(frozenset({"A"}), frozenset({"rejected"}), NOON, None, False, chosen)
-    waiting = RetrySelection(frozenset(), frozenset({"timeout"}), False, None, NOON, chosen)
+    waiting = Selection(frozenset(), frozenset({"timeout"}), None, NOON, False, chosen)
 
-    assert dead_letter_selection(selection_as_dict(dead)) == dead
-    assert retry_selection(selection_as_dict(waiting)) == waiting
+    assert recorded_selection(selection_as_dict(dead)) == dead
+    assert recorded_selection(selection_as_dict(waiting)) == waiting
 
 
 def report(*, lost: ListedOrders, waiting: int = 0, unconfirmed: int = 0) -> ReconciliationReport:

@@ -14,9 +14,9 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import Changes, DeadLettersBody, entry_filter
+from ingest.api.operations.selections import Changes, DeadLettersBody, selection_in
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation, record_read
@@ -72,7 +72,7 @@ class DeadLetterRoutes:
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(str)
         if before is not None and not is_entry_id(before.removeprefix("(")):
             raise invalid_cursor()
-        selection = _selection(given)
+        selection = selection_in(given, "id")
         with as_problems():
             found, next_ = await self.dead_letters.summaries(selection, before, limit)
         shown = [as_object(entry, self.source) for entry in found]
@@ -95,7 +95,7 @@ class DeadLetterRoutes:
         after = given.text("after")
         if after is not None and not is_entry_id(after.partition(":")[0]):
             raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
-        selection = _selection(given)
+        selection = selection_in(given, "id")
         with as_problems():
             pages = await exported(self.dead_letters, selection, self.source, file_format, after)
         recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
@@ -133,13 +133,3 @@ class DeadLetterRoutes:
 
         changes = Changes(self.audit_log, self.limits, DeadLettersBody, self.dead_letters.survey)
         return await changes.respond(request, caller, action, apply)
-
-
-def _selection(given: Parameters) -> Selection:
-    ids, reasons, chosen = given.texts("id"), given.texts("reason"), entry_filter(given)
-    since, until = given.time("since"), given.time("until")
-    everything = not (ids or reasons or since or until or chosen)
-    try:
-        return Selection(ids, reasons, since, until, everything, chosen)
-    except InvalidSelection as error:
-        raise Problem(422, "invalid_parameter", str(error), parameter="until") from error

@@ -18,7 +18,7 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.dead_letter import InvalidSelection
+from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
@@ -67,7 +67,7 @@ class JobRequestParts:
         if body.sample is not None and kind is not JobKind.PREVIEW:
             raise Problem(422, "invalid_body", f"a job of the kind {kind} has no sample")
         if kind is JobKind.EXPORT:
-            selection = body.entries().dead_letters()
+            selection = body.entries().selection()
             try:
                 return await export_request(self.dead_letters, selection, body.format or "jsonl", rate=body.rate)
             except InvalidSelection as error:
@@ -77,9 +77,9 @@ class JobRequestParts:
                 raise Problem(422, "invalid_body", f"a job of the kind {kind} has no rate")
             return preview_request(body.stored_orders(), body.sample or USUAL_SAMPLE)
         if kind.is_of_dead_letters:
-            return await dead_letter_request(self.dead_letters, kind, body.entries().dead_letters(), rate=body.rate)
+            return await dead_letter_request(self.dead_letters, kind, body.entries().selection(), rate=body.rate)
         if kind.is_of_retries:
-            return await retry_request(self.retries, kind, body.entries().retries(), rate=body.rate)
+            return await retry_request(self.retries, kind, body.entries().selection(), rate=body.rate)
         return order_request(kind, body.stored_orders(), rate=body.rate)
 
 

@@ -12,14 +12,12 @@ from ingest.api.documentation import operations_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import as_object, json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
-from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import Changes, RetriesBody, entry_filter
+from ingest.api.operations.selections import Changes, RetriesBody, selection_in
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.dead_letter import InvalidSelection
 from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
 from ingest.operations.failed_orders import retries as operations
@@ -103,15 +101,9 @@ class RetryRoutes:
         single = ("limit", "cursor", "since", "until", "text", "shape")
         given = Parameters(request, single, ("order_id", "reason", "attribute"))
         limit, after = given.limit(_LIMIT, _MOST), _position(given.cursor(tuple[str, str]))
-        ids, reasons = given.texts("order_id"), given.texts("reason")
-        since, until, chosen = given.time("since"), given.time("until"), entry_filter(given)
-        everything = not (ids or reasons or since or until or chosen)
-        try:
-            selection = RetrySelection(ids, reasons, everything, since, until, chosen)
-        except InvalidSelection as error:
-            raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
+        selection = selection_in(given, "order_id")
         with as_problems():
-            page = await self.retries.page(after, limit, chosen.unlisted_fields)
+            page = await self.retries.page(after, limit, selection.filter.unlisted_fields)
         found = [operations.as_object(entry, self.source) for entry in page.entries if selection.matches(entry)]
         return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
 
@@ -133,7 +125,7 @@ class RetryRoutes:
     async def _change(
         self, request: web.Request, caller: Caller, action: str, change: Callable[..., Awaitable[int]]
     ) -> web.Response:
-        async def apply(selection: RetrySelection, operation: Operation) -> Mapping[str, int]:
+        async def apply(selection: Selection, operation: Operation) -> Mapping[str, int]:
             def count(done: int) -> None:
                 operation.count = done
 

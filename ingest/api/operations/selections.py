@@ -1,7 +1,6 @@
 """Requests that change the selected dead letters or retries. A selection never includes everything by omission."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,19 +14,21 @@ from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller
-from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import InvalidSelection, Selection
+from ingest.domain.operating.selection_json import SelectionRecord, selection_as_dict
 from ingest.operations.audit import Operation, audited
 from ingest.store.audit import AuditLog
 
 _MOST_IDS = 1000
 _LONGEST = 128
 _LONGEST_TEXT = 500
-MOST_ATTRIBUTES = 10
+_MOST_ATTRIBUTES = 10
+# In the audit log, including the criteria that are not given.
+_ALWAYS_RECORDED: Mapping[str, Any] = {"ids": [], "reasons": [], "since": None, "until": None, "everything": False}
 
 
-class SelectionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SelectionBody(SelectionRecord, frozen=True, forbid_unknown_fields=True):
     """The dead letters or retries that match all given criteria.
 
     Attributes:
@@ -41,38 +42,20 @@ class SelectionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         attributes: Values of fields of the entry.
     """
 
-    ids: list[str] = []
-    reasons: list[str] = []
-    since: datetime | None = None
-    until: datetime | None = None
-    everything: bool = False
-    text: str = ""
-    shape: str = ""
-    attributes: dict[str, str] = {}
-
-    def dead_letters(self) -> Selection:
-        """The selection of dead letters.
+    def selection(self) -> Selection:
+        """The selection.
 
         Raises:
             Problem: 422 for an invalid selection.
         """
         self._check()
-        with _as_problems():
+        try:
             since, until = _utc(self.since), _utc(self.until)
-            return Selection(
-                frozenset(self.ids), frozenset(self.reasons), since, until, self.everything, self._filter()
-            )
-
-    def retries(self) -> RetrySelection:
-        """The selection of retries. Errors as for `dead_letters`."""
-        self._check()
-        with _as_problems():
-            since, until = _utc(self.since), _utc(self.until)
-            chosen = frozenset(self.ids), frozenset(self.reasons), self.everything
-            return RetrySelection(*chosen, since, until, self._filter())
-
-    def _filter(self) -> EntryFilter:
-        return EntryFilter(self.text, self.shape, self.attributes)
+            return super(SelectionBody, msgspec.structs.replace(self, since=since, until=until)).selection()
+        except InvalidSelection as error:
+            raise _invalid(str(error)) from error
+        except OverflowError as error:
+            raise _invalid("a time is out of range") from error
 
     def _check(self) -> None:
         if max(len(self.ids), len(self.reasons)) > _MOST_IDS:
@@ -80,11 +63,11 @@ class SelectionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if any(len(text) > _LONGEST or "\0" in text for text in (*self.ids, *self.reasons)):
             raise _invalid(f"ids and reasons: at most {_LONGEST} characters each, and no NUL")
         criteria = (self.text, self.shape, *self.attributes, *self.attributes.values())
-        if len(self.attributes) > MOST_ATTRIBUTES or any(
+        if len(self.attributes) > _MOST_ATTRIBUTES or any(
             len(text) > _LONGEST_TEXT or "\0" in text for text in criteria
         ):
             raise _invalid(
-                f"text, shape and attributes: at most {_LONGEST_TEXT} characters each, {MOST_ATTRIBUTES} attributes, and no NUL"
+                f"text, shape and attributes: at most {_LONGEST_TEXT} characters each, {_MOST_ATTRIBUTES} attributes, and no NUL"
             )
 
 
@@ -97,10 +80,6 @@ class RetriesBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
 
     dry_run: bool = False
 
-    def selection(self) -> RetrySelection:
-        """The selection."""
-        return self.retries()
-
 
 class DeadLettersBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
     """The dead letters that match all given criteria.
@@ -110,10 +89,6 @@ class DeadLettersBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
     """
 
     dry_run: bool = False
-
-    def selection(self) -> Selection:
-        """The selection."""
-        return self.dead_letters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +124,17 @@ class Changes:
             if body.dry_run:
                 survey = await self.survey(selection)
                 return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
-            async with audited(self.audit_log, caller.name, action, _recorded(body)) as operation:
+            recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
+            async with audited(self.audit_log, caller.name, action, recorded) as operation:
                 result = await apply(selection, operation)
         return json_response({"dry_run": False, **result})
 
 
-@contextmanager
-def _as_problems() -> Iterator[None]:
-    try:
-        yield
-    except InvalidSelection as error:
-        raise _invalid(str(error)) from error
-    except OverflowError as error:
-        raise _invalid("a time is out of range") from error
-
-
-def entry_filter(given: Parameters) -> EntryFilter:
-    """The parameters `text`, `shape` and `attribute` of a query.
+def selection_in(given: Parameters, id_name: str) -> Selection:
+    """The selection in a query: `since`, `until`, `text`, `shape`, `reason`, `attribute`, and IDs. All entries without criteria.
 
     Raises:
-        Problem: 422 for an attribute that is not `name=value`.
+        Problem: 422 for an attribute that is not `name=value`, or a contradiction.
     """
     attributes = dict[str, str]()
     for text in given.texts("attribute"):
@@ -176,14 +142,12 @@ def entry_filter(given: Parameters) -> EntryFilter:
         if not (name and equals):
             raise Problem(422, "invalid_parameter", "attribute: name=value", parameter="attribute")
         attributes[name] = value
-    return EntryFilter(given.text("text") or "", given.text("shape") or "", attributes)
-
-
-def _recorded(body: RetriesBody | DeadLettersBody) -> Mapping[str, Any]:
-    """The selection for the audit log, without criteria that were not given and did not exist in earlier releases."""
-    selected = {name: getattr(body, name) for name in body.__struct_fields__ if name != "dry_run"}
-    selected = {name: value for name, value in selected.items() if value or name not in ("text", "shape", "attributes")}
-    return {name: _utc(value).isoformat() if isinstance(value, datetime) else value for name, value in selected.items()}
+    chosen = EntryFilter(given.text("text") or "", given.text("shape") or "", attributes)
+    ids, reasons, since, until = given.texts(id_name), given.texts("reason"), given.time("since"), given.time("until")
+    try:
+        return Selection(ids, reasons, since, until, not (ids or reasons or since or until or chosen), chosen)
+    except InvalidSelection as error:
+        raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
 
 
 def _utc(moment: datetime | None) -> Any:

@@ -1,4 +1,4 @@
-"""Converts selections of dead letters and retries to JSON values and back, for jobs and the audit log."""
+"""The JSON form of a selection of dead letters or retries, for requests, jobs and the audit log."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 
 
-class _Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+class SelectionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A selection as JSON values. See `Selection` and `EntryFilter`."""
+
     ids: list[str] = []
     reasons: list[str] = []
     since: datetime | None = None
@@ -21,11 +22,16 @@ class _Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: str = ""
     attributes: dict[str, str] = {}
 
+    def selection(self) -> Selection:
+        """Return the selection."""
+        chosen = EntryFilter(self.text, self.shape, self.attributes)
+        return Selection(frozenset(self.ids), frozenset(self.reasons), self.since, self.until, self.everything, chosen)
 
-def selection_as_dict(selection: Selection | RetrySelection) -> dict[str, Any]:
+
+def selection_as_dict(selection: Selection) -> dict[str, Any]:
     """Return a selection as JSON values, without criteria that are not given."""
     chosen = selection.filter
-    recorded = _Recorded(
+    recorded = SelectionRecord(
         sorted(selection.ids),
         sorted(selection.reasons),
         selection.since,
@@ -39,21 +45,6 @@ def selection_as_dict(selection: Selection | RetrySelection) -> dict[str, Any]:
     return values
 
 
-def dead_letter_selection(recorded: Mapping[str, Any]) -> Selection:
-    """Return the selection of dead letters that `selection_as_dict` has recorded."""
-    values = msgspec.convert(recorded, _Recorded)
-    return Selection(
-        frozenset(values.ids), frozenset(values.reasons), values.since, values.until, values.everything, _filter(values)
-    )
-
-
-def retry_selection(recorded: Mapping[str, Any]) -> RetrySelection:
-    """Return the selection of retries that `selection_as_dict` has recorded."""
-    values = msgspec.convert(recorded, _Recorded)
-    return RetrySelection(
-        frozenset(values.ids), frozenset(values.reasons), values.everything, values.since, values.until, _filter(values)
-    )
-
-
-def _filter(values: _Recorded) -> EntryFilter:
-    return EntryFilter(values.text, values.shape, values.attributes)
+def recorded_selection(recorded: Mapping[str, Any]) -> Selection:
+    """Return the selection that `selection_as_dict` has recorded."""
+    return msgspec.convert(recorded, SelectionRecord).selection()

@@ -80,6 +80,17 @@ class RetryEntry:
     error: str
     fields: Mapping[bytes, bytes] = field(default_factory=dict)
     state = IngestionState.RETRYING
+    worker = None
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The IDs that select it: the ID of its order."""
+        return frozenset() if self.order_id is None else frozenset({self.order_id})
+
+    @property
+    def at(self) -> datetime | None:
+        """When its order was first enqueued."""
+        return self.announced_at
 
 
 @dataclass(frozen=True, slots=True)

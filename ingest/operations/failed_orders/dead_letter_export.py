@@ -6,7 +6,8 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.printable import cell
 from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import contains

@@ -12,8 +12,7 @@ from typing import Self
 
 import msgspec
 
-from ingest.domain.deliveries.dead_letter import Selection
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
@@ -82,26 +81,20 @@ class EntryCounts:
         for key in [*self._running]:
             await self._end(key)
 
-    async def of(
-        self, source: str, selection: Selection | RetrySelection, *, wait: float = _LONGEST_WAIT
-    ) -> EntryCount:
-        """Return the count of a source's entries as far as it is known within some seconds.
+    async def of(self, source: str, kind: str, selection: Selection, *, wait: float = _LONGEST_WAIT) -> EntryCount:
+        """Return the count of a source's `dead_letters` or `retries` as far as it is known within some seconds.
 
         Raises:
             QueueUnavailable: Redis cannot be used right now.
         """
-        key = (
-            source,
-            type(selection).__name__,
-            msgspec.json.encode(selection_as_dict(selection), order="deterministic"),
-        )
+        key = (source, kind, msgspec.json.encode(selection_as_dict(selection), order="deterministic"))
         for other in [each for each, counting in self._running.items() if counting.until < self._clock()]:
             await self._end(other)
         if key not in self._running:
             while len(self._running) >= _MOST:
                 await self._end(next(iter(self._running)))
             count = EntryCount()
-            self._running[key] = _Counting(count, asyncio.create_task(self._count(source, selection, count)))
+            self._running[key] = _Counting(count, asyncio.create_task(self._count(source, kind, selection, count)))
         counting = self._running[key]
         await asyncio.wait([counting.task], timeout=wait)
         # A count that another request has ended stays incomplete, and the next request begins it again.
@@ -114,11 +107,11 @@ class EntryCounts:
                 counting.task.result()
         return counting.count
 
-    async def _count(self, source: str, selection: Selection | RetrySelection, count: EntryCount) -> None:
+    async def _count(self, source: str, kind: str, selection: Selection, count: EntryCount) -> None:
         def note(examined: int) -> None:
             count.examined = examined
 
-        if isinstance(selection, Selection):
+        if kind == "dead_letters":
             found = await self._dead_letters[source].survey(selection, on_progress=note)
             count.newest = found.newest
             count.count, count.reasons = found.count, found.reasons

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters

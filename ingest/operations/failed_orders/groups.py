@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.error_shape import error_shape
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_json import json_time
@@ -197,7 +197,7 @@ def _dead_letters(client: Redis, servers: Backends) -> PartitionedDeadLetters:
 
 
 async def group_retries(
-    sources: Sequence[Backends], selection: RetrySelection, *, on_progress: OnProgress = lambda _examined, _total: None
+    sources: Sequence[Backends], selection: Selection, *, on_progress: OnProgress = lambda _examined, _total: None
 ) -> GroupedEntries:
     """Read all retries of these sources, and group those that match."""
     async with control_client(sources[0].redis_url) as client:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_json import json_time
@@ -34,7 +34,7 @@ class FoundRetries:
 
 async def find(
     sources: Sequence[Backends],
-    selection: RetrySelection,
+    selection: Selection,
     *,
     limit: int,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
@@ -71,7 +71,7 @@ async def find(
 
 async def survey(
     backends: Backends,
-    selection: RetrySelection,
+    selection: Selection,
     *,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
 ) -> TotalRetrySurvey:

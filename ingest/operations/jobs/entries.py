@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress
-from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection
+from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letter_pages import together
 from ingest.queue.operate.dead_letters import DeadLetters
@@ -94,7 +94,7 @@ class EntryChanges:
     async def _dead_letters_of(
         self, queue: str, part: DeadLetters, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
-        selection = dead_letter_selection(self.job.request.selection)
+        selection = recorded_selection(self.job.request.selection)
         newest = self.job.request.selection[NEWEST].get(queue, NONE_YET)
         # Dead letters that are named by their IDs are looked up, so the others are not in order.
         after = "" if selection.ids else self._records[queue].after
@@ -110,7 +110,7 @@ class EntryChanges:
                 yield self._progress()
 
     async def _retries_of(self, queue: str, part: Retries, steps: JobSteps) -> AsyncGenerator[JobProgress, None]:
-        selection = retry_selection(self.job.request.selection)
+        selection = recorded_selection(self.job.request.selection)
         until = self.job.request.selection[UNTIL_MS].get(queue, 0)
         pages = _retry_pages(
             part.page, _position(self._records[queue].after), selection.filter.unlisted_fields, self.on_wait

@@ -15,7 +15,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.operating.jobs import Job, JobProgress
-from ingest.domain.operating.selection_json import dead_letter_selection
+from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.jobs.entries import NEWEST, NONE_YET
@@ -86,7 +86,7 @@ class DeadLetterExport:
         most = PAGE if request.rate is None else max(1, min(PAGE, int(request.rate)))
         for queue, part in (await RepeatedCalls(self.on_wait).call(dead_letters.by_queue)).items():
             pages = part.oldest_whole(
-                dead_letter_selection(request.selection),
+                recorded_selection(request.selection),
                 after=progress.position.get(queue, ""),
                 newest=request.selection[NEWEST].get(queue, NONE_YET),
                 most=most,

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
@@ -64,7 +63,7 @@ async def export_request(
 async def retry_request(
     retries: PartitionedRetries,
     kind: JobKind,
-    selection: RetrySelection,
+    selection: Selection,
     *,
     total: int | None = None,
     rate: float | None = None,

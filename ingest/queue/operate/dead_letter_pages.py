@@ -12,8 +12,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_fields import SEEN_KEY
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.entries import pairs, to_dead_letter, with_seen
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import replies, translated

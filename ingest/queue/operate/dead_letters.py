@@ -14,7 +14,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
@@ -132,9 +132,7 @@ class Retries:
             yield page
             position = page.next
 
-    async def survey(
-        self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
-    ) -> RetrySurvey:
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> RetrySurvey:
         """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
         reasons: dict[bytes, str] = {}
         missing, examined = set(selection.ids), 0
@@ -147,7 +145,7 @@ class Retries:
         return RetrySurvey([*reasons], Counter(reasons.values()), frozenset(missing))
 
     async def run_now(
-        self, selected: RetrySelection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+        self, selected: Selection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
         """Let retries that match, or that a survey has found, be due now, and return how many.
 
@@ -156,7 +154,7 @@ class Retries:
         return await self._change(selected, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
 
     async def dead_letter(
-        self, selected: RetrySelection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+        self, selected: Selection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
         """Move retries that match, or that a survey has found, to the dead letters, and return how many.
 
@@ -168,14 +166,14 @@ class Retries:
 
     async def _change(
         self,
-        selected: RetrySelection | RetrySurvey,
+        selected: Selection | RetrySurvey,
         script: AsyncScript,
         keys: Sequence[str],
         arguments: Sequence[str],
         on_progress: Callable[[int], None],
     ) -> int:
         # All are read before any is changed, because a changed retry would come again at its new place.
-        if isinstance(selected, RetrySelection):
+        if isinstance(selected, Selection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
         names, done = selected.names, 0
         for start in range(0, len(names), PAGE):

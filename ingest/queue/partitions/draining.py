@@ -14,8 +14,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.entry_fields import MOVED_FROM, SEEN_KEY
+from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys

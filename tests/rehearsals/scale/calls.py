@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from rehearsals.scale.meter import Costs, Meter
 from rehearsals.scale.state import GROUP, Size, add, fall_silent, fill, hold
 
-from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.scanner import Page, QueueScanner, _Position

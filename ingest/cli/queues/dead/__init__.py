@@ -3,17 +3,14 @@
 The selection of dead letters is the same for all its commands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.options import TIME, AsJson, Changing, DryRun, SourcesToChange, Yes, parse_period, taking
-from ingest.cli.queues.criteria import SELECTION, Attributes, Rate, Shape, Text, filter_of
-from ingest.domain.deliveries.dead_letter import Selection
+from ingest.cli.options import TIME, AsJson, Changing, DryRun, SourcesToChange, Yes, taking
+from ingest.cli.queues.criteria import SELECTION, Attributes, Rate, Shape, Text, selection_or_all, selection_to_change
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.deliveries.entry_filter import NO_FILTER, EntryFilter
-from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -88,15 +85,16 @@ def _changing(  # noqa: PLR0913  the options of a command
     """The options of the commands that change something: criteria or `--all` are required.
 
     Raises:
-        ConfigError: as `selection_or_all`, and if there are neither criteria nor `--all`, or both.
+        ConfigError: as `selection_to_change`.
     """
-    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
-    if selection.everything and not everything:
-        raise ConfigError(
-            "choose dead letters by IDs, --reason, --since or another criterion, or all of them with --all"
-        )
-    if everything and not selection.everything:
-        raise ConfigError("--all selects every dead letter: use it without IDs and other criteria")
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
+    selection_to_change(
+        selection,
+        everything=everything,
+        nouns="dead letters",
+        noun="dead letter",
+        names="IDs, --reason, --since or another criterion",
+    )
     return Changing(selection, source, dry_run, yes, as_json, rate)
 
 
@@ -154,24 +152,6 @@ def drop(options: Changing) -> None:
     from ingest.operations.failed_orders import dead_letters
 
     raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options, "dead_letters.drop"))
-
-
-def selection_or_all(
-    ids: Sequence[str] | None,
-    reasons: Sequence[DeadReason] | None,
-    since: str | None,
-    until: str | None,
-    criteria: EntryFilter = NO_FILTER,
-) -> Selection:
-    """The selection of a command that changes nothing: everything, unless there are criteria.
-
-    Raises:
-        ConfigError: if a criterion is invalid, or the criteria contradict each other.
-    """
-    first, last = parse_period(since, until)
-    chosen = frozenset(reason.value for reason in reasons or ())
-    everything = not (ids or reasons or first or last or criteria)
-    return Selection(frozenset(ids or ()), chosen, first, last, everything, criteria)
 
 
 def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, kind: str) -> int:

@@ -10,8 +10,8 @@ import typer
 
 from ingest.cli.invocation import backends_of_sources, reader, say
 from ingest.cli.options import Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
-from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
+from ingest.cli.queues.dead import Ids, Reasons, Since, Until
 from ingest.cli.terminal.output import is_resumable, part_of, resumable_file, standard_output
 from ingest.cli.terminal.text import counted
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
@@ -85,7 +85,7 @@ def export(  # noqa: PLR0913  the options of a command
         raise ConfigError(f"{'--force' if force else '--resume'} requires --output")
     if resume and (force or ids):
         raise ConfigError(f"--resume continues an export without {'--force' if force else 'IDs'}")
-    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     sources = [*backends_of_sources(source).values()]
     chosen = (file_format or Format.JSONL).value
     with standard_output() if output is None else resumable_file(output, replace=force, resume=resume) as stream:

@@ -4,8 +4,8 @@ from functools import partial
 
 from ingest.cli.invocation import backends_of_sources
 from ingest.cli.options import AsJson, Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
-from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
+from ingest.cli.queues.dead import Ids, Reasons, Since, Until
 from ingest.domain.source_name import UNNAMED
 
 
@@ -36,7 +36,7 @@ def groups(
     from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.failed_orders.groups import group_dead_letters
 
-    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     sources = backends_of_sources(source)
     found = run_with_progress("reading", partial(group_dead_letters, [*sources.values()], selection))
     print_groups(found, nouns="dead letters", with_source=UNNAMED not in sources, as_json=as_json)

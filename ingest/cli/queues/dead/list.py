@@ -11,8 +11,8 @@ import typer
 
 from ingest.cli.invocation import backends_of_sources, reader, say
 from ingest.cli.options import AsJson, Limit, Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
-from ingest.cli.queues.dead import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
+from ingest.cli.queues.dead import Ids, Reasons, Since, Until
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
@@ -64,7 +64,7 @@ def list_(  # noqa: PLR0913  the options of a command
     from ingest.cli.queues.dead.search import exit_code_of, print_json, search
     from ingest.operations.failed_orders import dead_letters
 
-    selection = selection_or_all(ids, reason, since, until, filter_of(text, shape, attribute))
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     sources = backends_of_sources(source)
     if as_json:
         raise typer.Exit(exit_code_of(print_json([*sources.values()], selection, reader("dead list"), limit)))

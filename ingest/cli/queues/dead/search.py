@@ -9,7 +9,8 @@ from ingest.cli.invocation import say
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters

@@ -13,7 +13,8 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age, format_time
 from ingest.cli.terminal.width import console_on
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 
 if TYPE_CHECKING:
     from rich.table import Table

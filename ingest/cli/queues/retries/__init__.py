@@ -1,7 +1,6 @@
 """`ingest retries`: lists, runs and dead-letters orders that wait for their next attempt."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +14,10 @@ from ingest.cli.options import (
     DryRun,
     SourcesToChange,
     Yes,
-    parse_period,
     taking,
 )
-from ingest.cli.queues.criteria import Attributes, Rate, Shape, Text, filter_of
+from ingest.cli.queues.criteria import Attributes, Rate, Shape, Text, selection_or_all, selection_to_change
 from ingest.domain.deliveries.delivery import RetryReason
-from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
-from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -75,11 +70,14 @@ def _changing(  # noqa: PLR0913  the options of a command
     as_json: AsJson = False,
 ) -> Changing:
     """The options of the commands that change something: criteria or `--all` are required."""
-    selection = selection_or_all(ids, reason, parse_period(since, until), filter_of(text, shape, attribute))
-    if selection.everything and not everything:
-        raise ConfigError("choose retries by order IDs, --reason or another criterion, or all of them with --all")
-    if everything and not selection.everything:
-        raise ConfigError("--all selects every retry: use it without IDs and other criteria")
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
+    selection_to_change(
+        selection,
+        everything=everything,
+        nouns="retries",
+        noun="retry",
+        names="order IDs, --reason or another criterion",
+    )
     return Changing(selection, source, dry_run, yes, as_json, rate)
 
 
@@ -124,19 +122,6 @@ def dead_letter(options: Changing) -> None:
     words = {"verb": "dead-letter", "done": "dead-lettered", "key": "dead_lettered"}
     apply = partial(retries.dead_letter, actor=actor())
     raise typer.Exit(_change(words, apply, options, "retries.dead_letter"))
-
-
-def selection_or_all(
-    ids: Sequence[str] | None,
-    reasons: Sequence[RetryReason] | None,
-    period: tuple[datetime | None, datetime | None],
-    criteria: EntryFilter,
-) -> RetrySelection:
-    """Everything, unless there are criteria."""
-    chosen = frozenset(reason.value for reason in reasons or ())
-    return RetrySelection(
-        frozenset(ids or ()), chosen, not (ids or reasons or any(period) or criteria), *period, criteria
-    )
 
 
 def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing, kind: str) -> int:

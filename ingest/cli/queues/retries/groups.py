@@ -3,9 +3,9 @@
 from functools import partial
 
 from ingest.cli.invocation import backends_of_sources
-from ingest.cli.options import AsJson, Sources, parse_period
-from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
-from ingest.cli.queues.retries import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.options import AsJson, Sources
+from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
+from ingest.cli.queues.retries import Ids, Reasons, Since, Until
 from ingest.domain.source_name import UNNAMED
 
 
@@ -34,7 +34,7 @@ def groups(
     from ingest.cli.terminal.progress import run_with_progress
     from ingest.operations.failed_orders.groups import group_retries
 
-    selection = selection_or_all(ids, reason, parse_period(since, until), filter_of(text, shape, attribute))
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     sources = backends_of_sources(source)
     found = run_with_progress("reading", partial(group_retries, [*sources.values()], selection))
     print_groups(found, nouns="retries", with_source=UNNAMED not in sources, as_json=as_json)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from ingest.cli.invocation import backends_of_sources, say
-from ingest.cli.options import AsJson, Limit, Sources, parse_period
-from ingest.cli.queues.criteria import Attributes, Shape, Text, filter_of
-from ingest.cli.queues.retries import Ids, Reasons, Since, Until, selection_or_all
+from ingest.cli.options import AsJson, Limit, Sources
+from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
+from ingest.cli.queues.retries import Ids, Reasons, Since, Until
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
@@ -58,7 +58,7 @@ def list_(  # noqa: PLR0913  the options of a command
     from ingest.operations.failed_orders.retries import as_object, find
 
     sources = backends_of_sources(source)
-    selection = selection_or_all(ids, reason, parse_period(since, until), filter_of(text, shape, attribute))
+    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     search = partial(find, [*sources.values()], selection, limit=limit)
     found = run_with_progress("searching", search)
     for missing in sorted(found.missing):

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.dead_letters import Change, DeadLetters
 from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout

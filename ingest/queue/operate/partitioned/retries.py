@@ -8,7 +8,7 @@ from typing import Protocol
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
 from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
@@ -83,7 +83,7 @@ class PartitionedRetries:
         return RetryPage([entry for _, entry in found], end, [position for position, _ in found])
 
     async def survey(
-        self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
+        self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> TotalRetrySurvey:
         """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
         found, examined = {}, 0
@@ -100,14 +100,14 @@ class PartitionedRetries:
         return TotalRetrySurvey(found)
 
     async def run_now(
-        self, selected: RetrySelection | TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
         """Let retries that match, or that a survey has found, be due now, and return how many. See `Retries.run_now`."""
         return await self._change(lambda part: part.run_now, selected, on_progress)
 
     async def dead_letter(
         self,
-        selected: RetrySelection | TotalRetrySurvey,
+        selected: Selection | TotalRetrySurvey,
         actor: str,
         *,
         on_progress: Callable[[int], None] = lambda _: None,
@@ -125,10 +125,10 @@ class PartitionedRetries:
     async def _change(
         self,
         change_of: Callable[[Retries], _Changes],
-        selected: RetrySelection | TotalRetrySurvey,
+        selected: Selection | TotalRetrySurvey,
         on_progress: Callable[[int], None],
     ) -> int:
-        if isinstance(selected, RetrySelection):
+        if isinstance(selected, Selection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
         parts, done = await self.by_queue(), 0
         for queue, survey in selected.parts.items():

@@ -7,9 +7,8 @@ from typing import Any
 
 from ingest.api.console.forms import Form
 from ingest.api.console.inputs import invalid, time_in, time_value
-from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
 from ingest.domain.deliveries.entry_filter import EntryFilter
-from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.deliveries.selection import InvalidSelection, Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +51,18 @@ class ChosenEntries:
     @property
     def is_everything(self) -> bool:
         """Whether all entries are chosen."""
-        return not (self.ids or self.reason or self._filter or self.since or self.until)
+        return not (self.ids or self.reason or self.text or self.shape or self.attributes or self.since or self.until)
 
-    def dead_letters(self) -> Selection:
-        """Return the selection of dead letters.
+    def selection(self) -> Selection:
+        """Return the selection.
 
         Raises:
             Problem: 422 for a contradiction.
         """
         reasons = frozenset({self.reason} if self.reason else ())
+        chosen = EntryFilter(self.text, self.shape, dict(self.attributes))
         try:
-            return Selection(frozenset(self.ids), reasons, self.since, self.until, self.is_everything, self._filter)
-        except InvalidSelection as error:
-            raise invalid("Period", str(error)) from error
-
-    def retries(self) -> RetrySelection:
-        """Return the selection of retries. Errors as for `dead_letters`."""
-        reasons = frozenset({self.reason} if self.reason else ())
-        try:
-            chosen = (frozenset(self.ids), reasons, self.is_everything, self.since, self.until)
-            return RetrySelection(*chosen, self._filter)
+            return Selection(frozenset(self.ids), reasons, self.since, self.until, self.is_everything, chosen)
         except InvalidSelection as error:
             raise invalid("Period", str(error)) from error
 
@@ -100,10 +91,6 @@ class ChosenEntries:
             ("Before", self.until),
         ]
         return [(label, value) for label, value in given if value]
-
-    @property
-    def _filter(self) -> EntryFilter:
-        return EntryFilter(self.text, self.shape, dict(self.attributes))
 
 
 def _attribute(text: str) -> tuple[str, str]:

@@ -92,7 +92,7 @@ class DeadLetterPages:
         self, source: str, chosen: ChosenEntries, before: str | None
     ) -> tuple[list[DeadLetterEntry], str | None]:
         """Return the newest dead letters that match, and where the next page begins, within a limited time."""
-        selection, found = chosen.dead_letters(), list[DeadLetterEntry]()
+        selection, found = chosen.selection(), list[DeadLetterEntry]()
         ends_at = time.monotonic() + _SEARCH_SECONDS
         with as_problems():
             while True:
@@ -129,9 +129,9 @@ class DeadLetterPages:
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         file_format = "csv" if form.text("format") == "csv" else "jsonl"
         with as_problems():
-            parts = await exported(self._sources[source].dead_letters, chosen.dead_letters(), source, file_format)
+            parts = await exported(self._sources[source].dead_letters, chosen.selection(), source, file_format)
         audit_log = self._sources[source].audit_log
-        recorded = {**selection_as_dict(chosen.dead_letters()), "format": file_format}
+        recorded = {**selection_as_dict(chosen.selection()), "format": file_format}
         await record_read([audit_log], reader_of(visit.request, visit.caller), EXPORT, recorded)
         name = f"dead-letters.{file_format}"
         return await download(visit.request, parts, name, FORMATS[file_format], HEADERS)

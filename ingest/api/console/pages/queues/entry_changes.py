@@ -17,7 +17,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.dead_letter import InvalidSelection
+from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entry_counts import EntryCounts
@@ -128,9 +128,9 @@ class EntryChangePages:
             raise invalid("Selection", "choose at least one entry")
         if action.kind is JobKind.EXPORT and chosen.ids:
             raise invalid("Selection", "choose dead letters by other criteria than IDs")
-        selection = chosen.dead_letters() if action.kind.is_of_dead_letters else chosen.retries()
+        entries, _, _ = action.kind.partition(".")
         with as_problems():
-            count = await self._counts.of(source, selection)
+            count = await self._counts.of(source, entries, chosen.selection())
         values = {**chosen.values(), "source": source}
         return {
             "action": action,
@@ -159,8 +159,8 @@ async def _request(connections: SourceConnections, kind: JobKind, form: Form, ch
     count = None if total is None else int(total)
     rate = number_in(form, "rate", "Limit", 0.001, 1_000_000)
     if kind.is_of_retries:
-        return await retry_request(connections.retries, kind, chosen.retries(), total=count, rate=rate)
-    dead_letters, selection, newest = connections.dead_letters, chosen.dead_letters(), _newest_in(form.text("newest"))
+        return await retry_request(connections.retries, kind, chosen.selection(), total=count, rate=rate)
+    dead_letters, selection, newest = connections.dead_letters, chosen.selection(), _newest_in(form.text("newest"))
     if kind is not JobKind.EXPORT:
         return await dead_letter_request(dead_letters, kind, selection, newest=newest, total=count, rate=rate)
     file_format = "csv" if form.text("format") == "csv" else "jsonl"

@@ -76,7 +76,7 @@ class RetryPages:
         self, source: str, chosen: ChosenEntries, after: Position
     ) -> tuple[list[RetryEntry], Position | None]:
         """Return the soonest retries that match, and where the next page begins, within a limited time."""
-        selection, found = chosen.retries(), list[RetryEntry]()
+        selection, found = chosen.selection(), list[RetryEntry]()
         ends_at = time.monotonic() + _SEARCH_SECONDS
         with as_problems():
             while True:
