@@ -1,7 +1,10 @@
 """The queue and the orders of one source, for the routes of `/v1/` and the pages of the console."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries
 from ingest.operations.stored_orders.orders import Orders
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
@@ -28,3 +31,11 @@ class SourceConnections:
     backfills: Backfills
     jobs: Jobs
     job_output: JobOutput
+
+    @property
+    def entries(self) -> Mapping[EntryKind, FailedEntries]:
+        """The dead letters and the retries."""
+        return {
+            EntryKind.DEAD_LETTERS: DeadLetterEntries(self.dead_letters),
+            EntryKind.RETRIES: RetryEntries(self.retries),
+        }

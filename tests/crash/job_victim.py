@@ -9,14 +9,14 @@ import os
 import signal
 import sys
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
-from ingest.operations.jobs.requests import dead_letter_request, export_request
+from ingest.operations.failed_orders.entries import entries_of
+from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobParts, JobRun
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.settings import load_settings
 from ingest.store.audit import AuditLog
@@ -63,12 +63,8 @@ class MortalOutput(JobOutput):
 async def main() -> None:
     servers = Backends.of(load_settings())
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
-        dead_letters = PartitionedDeadLetters(client, layout_reader(client, servers.stream), group=servers.group)
-        everything = Selection(everything=True)
-        if KIND is JobKind.EXPORT:
-            wanted = await export_request(dead_letters, everything, "jsonl", rate=_RATE)
-        else:
-            wanted = await dead_letter_request(dead_letters, KIND, everything, rate=_RATE)
+        dead_letters = entries_of(client, servers, EntryKind.DEAD_LETTERS)
+        wanted = await entry_request(dead_letters, KIND, Selection(everything=True), rate=_RATE)
         parts = JobParts(client, servers, MortalJobs(pool), AuditLog(pool), MortalOutput(pool))
         held = await operations.start(parts.jobs, parts.audit_log, wanted, "cli:victim", "victim")
         await JobRun(held, parts, on_progress=lambda _: meets("after_step")).run()

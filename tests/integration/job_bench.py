@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 from dead_letter_entries import chunks, dead_fields
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
-from ingest.operations.jobs.requests import dead_letter_request, export_request
+from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntries
+from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
@@ -40,7 +42,10 @@ class Bench:
         self.keys = Keys.of(servers.stream)
         layout = layout_reader(own, servers.stream)
         self.dead_letters = PartitionedDeadLetters(own, layout)
-        self.retries = PartitionedRetries(own, layout)
+        self.entries = {
+            EntryKind.DEAD_LETTERS: DeadLetterEntries(self.dead_letters),
+            EntryKind.RETRIES: RetryEntries(PartitionedRetries(own, layout)),
+        }
         self.parts = JobParts(own, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
         self.pool = pool
 
@@ -60,11 +65,14 @@ class Bench:
             await self.client.zadd(self.keys.retry, {name: due + number})
 
     async def start(self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
-        request = await dead_letter_request(self.dead_letters, kind, selection, rate=rate)
-        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+        return await self._start(kind, selection, rate)
 
     async def start_export(self, file_format: str, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
-        request = await export_request(self.dead_letters, selection, file_format, rate=rate)
+        return await self._start(JobKind.EXPORT, selection, rate, file_format)
+
+    async def _start(self, kind: JobKind, selection: Selection, rate: float | None, file_format: str = "jsonl") -> Job:
+        entries = self.entries[EntryKind.DEAD_LETTERS]
+        request = await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
         return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
 
     async def replayed(self, *keys: Keys) -> Counter[str]:

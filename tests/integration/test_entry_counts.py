@@ -11,8 +11,10 @@ from shipped import as_admin
 from support import eventually
 
 from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.entry_counts import EntryCount, EntryCounts
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
@@ -32,7 +34,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 def counts_of(redis: Redis, queue: str) -> EntryCounts:
     dead_letters = PartitionedDeadLetters(redis, layout_reader(redis, queue), on_wait=refuse_to_wait)
-    return EntryCounts({SOURCE: dead_letters}, {})
+    return EntryCounts({SOURCE: {EntryKind.DEAD_LETTERS: DeadLetterEntries(dead_letters)}})
 
 
 async def test_a_count_continues_after_a_request_that_does_not_wait_for_it(redis: Redis, queue_name: str) -> None:
@@ -42,11 +44,11 @@ async def test_a_count_continues_after_a_request_that_does_not_wait_for_it(redis
         await pipe.execute()
 
     async with counts_of(redis, queue_name) as counts:
-        first = await counts.of(SOURCE, "dead_letters", LOCKED, wait=0)
+        first = await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=0)
         assert not first.is_complete
 
         async def complete() -> EntryCount | None:
-            count = await counts.of(SOURCE, "dead_letters", LOCKED, wait=0)
+            count = await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=0)
             return count if count.is_complete else None
 
         found = await eventually(complete)
@@ -60,15 +62,15 @@ async def test_a_failed_count_is_reported_and_begins_again(queue_name: str, redi
     async with control_client("redis://127.0.0.1:1") as unavailable, counts_of(unavailable, queue_name) as counts:
         for _ in range(2):
             with pytest.raises(QueueUnavailable):
-                await counts.of(SOURCE, "dead_letters", LOCKED, wait=30)
+                await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30)
     async with counts_of(redis, queue_name) as counts:
-        assert (await counts.of(SOURCE, "dead_letters", LOCKED, wait=30)).is_complete
+        assert (await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30)).is_complete
 
 
 async def test_all_requests_that_wait_for_a_count_get_its_failure(queue_name: str) -> None:
     async with control_client("redis://127.0.0.1:1") as unavailable, counts_of(unavailable, queue_name) as counts:
         failures = await asyncio.gather(
-            *(counts.of(SOURCE, "dead_letters", LOCKED, wait=30) for _ in range(3)), return_exceptions=True
+            *(counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30) for _ in range(3)), return_exceptions=True
         )
 
     assert [type(failure) for failure in failures] == [QueueUnavailable] * 3
@@ -76,9 +78,9 @@ async def test_all_requests_that_wait_for_a_count_get_its_failure(queue_name: st
 
 async def test_a_count_that_makes_room_for_others_is_incomplete(queue_name: str, redis: Redis) -> None:
     async with counts_of(redis, queue_name) as counts:
-        first = asyncio.create_task(counts.of(SOURCE, "dead_letters", LOCKED, wait=30))
+        first = asyncio.create_task(counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30))
         await asyncio.sleep(0)
         others = [Selection(filter=EntryFilter(text=str(number))) for number in range(50)]
-        await asyncio.gather(*(counts.of(SOURCE, "dead_letters", other, wait=0) for other in others))
+        await asyncio.gather(*(counts.of(SOURCE, EntryKind.DEAD_LETTERS, other, wait=0) for other in others))
 
         assert not (await first).is_complete

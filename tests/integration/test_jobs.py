@@ -11,14 +11,15 @@ from integration.job_bench import EVERYTHING, Bench, interrupted_run
 from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
-from ingest.operations.failed_orders.group_surveys import GroupSurveys
-from ingest.operations.failed_orders.groups import group_dead_letters, group_retries
-from ingest.operations.jobs.requests import retry_request
+from ingest.operations.failed_orders.entries import DeadLetterEntries
+from ingest.operations.failed_orders.group_surveys import GroupSurveys, group
+from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
@@ -139,7 +140,7 @@ async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_a
 async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile(bench: Bench) -> None:
     await bench.add_retries(230)
     selection = Selection(filter=EntryFilter(shape="HTTP 503"))
-    request = await retry_request(bench.retries, JobKind.RUN_NOW, selection)
+    request = await entry_request(bench.entries[EntryKind.RETRIES], JobKind.RUN_NOW, selection)
     job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
     # An order whose attempt has failed again waits in a new entry, later than all.
     again = f"{request.selection['until_ms'][bench.parts.servers.stream] + 1}-0"
@@ -158,7 +159,7 @@ async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile
 
 async def test_retries_are_dead_lettered_by_who_requested_it(bench: Bench) -> None:
     await bench.add_retries(120)
-    request = await retry_request(bench.retries, JobKind.DEAD_LETTER, Selection(everything=True))
+    request = await entry_request(bench.entries[EntryKind.RETRIES], JobKind.DEAD_LETTER, Selection(everything=True))
     job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
 
     await JobRun(job, bench.parts).run()
@@ -212,8 +213,8 @@ async def test_groups_count_by_reason_and_shape(bench: Bench) -> None:
     await bench.add(1, first=70, error="value 22 out of range at $.lines[22].price", reason="unstorable")
     await bench.add_retries(3, error="HTTP 503")
 
-    dead = await group_dead_letters([bench.parts.servers], EVERYTHING)
-    retries = await group_retries([bench.parts.servers], Selection(everything=True))
+    dead = await group([bench.parts.servers], EntryKind.DEAD_LETTERS, EVERYTHING)
+    retries = await group([bench.parts.servers], EntryKind.RETRIES, EVERYTHING)
 
     assert [(group.count, group.reason, group.shape) for group in dead.groups] == [
         (40, "invalid_order", "currency missing at $.total_price_set"),
@@ -227,11 +228,11 @@ async def test_a_survey_of_groups_follows_what_is_added_and_removed(bench: Bench
     clock = _Clock()
     await bench.add(700)
 
-    async with GroupSurveys({"": bench.dead_letters}, {"": bench.retries}, clock) as surveys:
+    async with GroupSurveys({"": bench.entries}, clock) as surveys:
 
         async def count() -> Mapping[str, int]:
             clock.now += 100
-            found = await surveys.dead_letters([""], wait=30)
+            found = await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=30)
             assert found.is_complete
             return {group.reason: group.count for group in found.groups}
 
@@ -240,15 +241,15 @@ async def test_a_survey_of_groups_follows_what_is_added_and_removed(bench: Bench
         assert await count() == {"not_found": 700, "rejected": 5}
         await bench.dead_letters.drop(Selection(reasons=frozenset({"not_found"})))
         assert await count() == {"rejected": 5}
-        assert (await surveys.retries([""], wait=30)).groups == []
+        assert (await surveys.of(EntryKind.RETRIES, [""], wait=30)).groups == []
 
 
 async def test_a_survey_that_takes_long_shows_how_far_it_is(bench: Bench) -> None:
     await bench.add(5_000)
 
-    async with GroupSurveys({"": bench.dead_letters}, {}) as surveys:
-        first = await surveys.dead_letters([""], wait=0.02)
-        while not (last := await surveys.dead_letters([""], wait=0.1)).is_complete:
+    async with GroupSurveys({"": bench.entries}) as surveys:
+        first = await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=0.02)
+        while not (last := await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=0.1)).is_complete:
             assert last.total == 5_000
 
     assert first.total in {0, 5_000}
@@ -263,19 +264,19 @@ async def test_groups_stay_with_their_age_when_a_survey_fails(bench: Bench) -> N
         bench.client, layout_reader(bench.client, bench.parts.servers.stream), on_wait=refuse_to_wait
     )
 
-    async with GroupSurveys({"": dead_letters}, {}, clock) as surveys:
+    async with GroupSurveys({"": {EntryKind.DEAD_LETTERS: DeadLetterEntries(dead_letters)}}, clock) as surveys:
         dead_letters.is_cut_off = True
         with pytest.raises(QueueUnavailable):
-            await surveys.dead_letters([""], wait=30)
+            await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=30)
         dead_letters.is_cut_off = False
         clock.now += 2
-        complete = await surveys.dead_letters([""], wait=30)
+        complete = await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=30)
         dead_letters.is_cut_off = True
         clock.now += 60
-        old = await surveys.dead_letters([""], wait=30)
+        old = await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=30)
         dead_letters.is_cut_off = False
         clock.now += 2
-        new = await surveys.dead_letters([""], wait=30)
+        new = await surveys.of(EntryKind.DEAD_LETTERS, [""], wait=30)
 
     assert [(each.age, each.problem) for each in (complete, old, new)] == [(0, ""), (60, "cut off"), (0, "")]
     assert [group.count for group in old.groups] == [3]

@@ -16,6 +16,7 @@ from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, DeadLettersBody, selection_in
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
@@ -84,7 +85,7 @@ class DeadLetterRoutes:
         """The dead letters by reason and error shape."""
         Parameters(request, ())
         with as_problems():
-            return json_response((await self.groups.dead_letters([self.source])).as_dict())
+            return json_response((await self.groups.of(EntryKind.DEAD_LETTERS, [self.source])).as_dict())
 
     async def export(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """A file with all dead letters that match, the oldest first."""

@@ -1,6 +1,6 @@
 """Routes that start, list, show, cancel and resume jobs. Processes of the HTTP API run them, and workers run previews."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -18,13 +18,13 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
-from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.operations.jobs.requests import entry_request
 from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -43,52 +43,11 @@ class LooksForJobs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequestParts:
-    """The entries that jobs may select.
-
-    Attributes:
-        dead_letters: The dead letters of the source.
-        retries: The retries of the source.
-    """
-
-    dead_letters: PartitionedDeadLetters
-    retries: PartitionedRetries
-
-    async def request(self, body: JobBody) -> JobRequest:
-        """Return the request for a job.
-
-        Raises:
-            Problem: 422 if the body contradicts itself.
-            QueueUnavailable: Redis cannot be used right now.
-        """
-        kind = JobKind(body.kind)
-        if body.format is not None and kind is not JobKind.EXPORT:
-            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no format")
-        if body.sample is not None and kind is not JobKind.PREVIEW:
-            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no sample")
-        if kind is JobKind.EXPORT:
-            selection = body.entries().selection()
-            try:
-                return await export_request(self.dead_letters, selection, body.format or "jsonl", rate=body.rate)
-            except InvalidSelection as error:
-                raise Problem(422, "invalid_selection", str(error)) from error
-        if kind is JobKind.PREVIEW:
-            if body.rate is not None:
-                raise Problem(422, "invalid_body", f"a job of the kind {kind} has no rate")
-            return preview_request(body.stored_orders(), body.sample or USUAL_SAMPLE)
-        if kind.is_of_dead_letters:
-            return await dead_letter_request(self.dead_letters, kind, body.entries().selection(), rate=body.rate)
-        if kind.is_of_retries:
-            return await retry_request(self.retries, kind, body.entries().selection(), rate=body.rate)
-        return order_request(kind, body.stored_orders(), rate=body.rate)
-
-
-@dataclass(frozen=True, slots=True)
 class JobRoutes:
     """`/v1/jobs` and the routes below it.
 
     Attributes:
-        parts: Make requests.
+        entries: The entries of the source that jobs may select.
         jobs: The jobs of the source.
         audit_log: Records changes.
         limits: The limits of bodies.
@@ -96,7 +55,7 @@ class JobRoutes:
         output: The files of the jobs.
     """
 
-    parts: JobRequestParts
+    entries: Mapping[EntryKind, FailedEntries]
     jobs: Jobs
     audit_log: AuditLog
     limits: BodyLimits
@@ -130,7 +89,7 @@ class JobRoutes:
             raise Problem(415, "content_type", f"the body must be {JSON}")
         body = decoded(await read_body(request, self.limits), JobBody)
         with as_problems():
-            wanted = await self.parts.request(body)
+            wanted = await self._request(body)
             added = await operations.start(self.jobs, self.audit_log, wanted, caller.name)
         self.runs.look()
         return json_response(added.as_dict(), 202)
@@ -155,6 +114,24 @@ class JobRoutes:
         resumed = await self._changed(operations.resume, request, caller)
         self.runs.look()
         return json_response(resumed.as_dict(), 202)
+
+    async def _request(self, body: JobBody) -> JobRequest:
+        kind = JobKind(body.kind)
+        if body.format is not None and kind is not JobKind.EXPORT:
+            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no format")
+        if body.sample is not None and kind is not JobKind.PREVIEW:
+            raise Problem(422, "invalid_body", f"a job of the kind {kind} has no sample")
+        if kind.entries is not None:
+            entries, selection = self.entries[kind.entries], body.entries().selection()
+            try:
+                return await entry_request(entries, kind, selection, rate=body.rate, file_format=body.format)
+            except InvalidSelection as error:
+                raise Problem(422, "invalid_selection", str(error)) from error
+        if kind is JobKind.PREVIEW:
+            if body.rate is not None:
+                raise Problem(422, "invalid_body", f"a job of the kind {kind} has no rate")
+            return preview_request(body.stored_orders(), body.sample or USUAL_SAMPLE)
+        return order_request(kind, body.stored_orders(), rate=body.rate)
 
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())

@@ -16,6 +16,7 @@ from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import Changes, RetriesBody, selection_in
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.source_name import UNNAMED
@@ -111,7 +112,7 @@ class RetryRoutes:
         """The retries by reason and error shape."""
         Parameters(request, ())
         with as_problems():
-            return json_response((await self.groups.retries([self.source])).as_dict())
+            return json_response((await self.groups.of(EntryKind.RETRIES, [self.source])).as_dict())
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:
         """Make the next attempt of the retries that match due now."""

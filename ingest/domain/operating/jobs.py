@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.backfill import JobState
 from ingest.domain.source_name import UNNAMED
 
@@ -32,14 +33,9 @@ class JobKind(StrEnum):
     PREVIEW = "orders.preview"
 
     @property
-    def is_of_dead_letters(self) -> bool:
-        """Whether the job selects dead letters."""
-        return self.value.startswith("dead_letters.")
-
-    @property
-    def is_of_retries(self) -> bool:
-        """Whether the job selects retries."""
-        return self.value.startswith("retries.")
+    def entries(self) -> EntryKind | None:
+        """The kind of the entries that the job selects, if it selects entries."""
+        return next((kind for kind in EntryKind if self.value.startswith(f"{kind}.")), None)
 
 
 class JobRequest(msgspec.Struct, frozen=True):

@@ -12,16 +12,16 @@ from typing import Self
 
 import msgspec
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.operations.failed_orders.entries import NEWEST, FailedEntries
 
 # Seconds that a request waits for the count.
 _LONGEST_WAIT = 0.2
 # Seconds for which a result is kept, so that a page that is loaded again shows it.
 _KEPT = 15.0
-_Key = tuple[str, str, bytes]
+_Key = tuple[str, EntryKind, bytes]
 # Counts that run or are kept. A further one ends the oldest.
 _MOST = 50
 
@@ -56,19 +56,16 @@ class EntryCounts:
     """The counts of several sources.
 
     Args:
-        dead_letters: of each source, by its name. They do not wait for Redis.
-        retries: of each source, by its name.
+        entries: of each source, by its name. Dead letters do not wait for Redis.
         clock: monotonic, in seconds.
     """
 
     def __init__(
         self,
-        dead_letters: Mapping[str, PartitionedDeadLetters],
-        retries: Mapping[str, PartitionedRetries],
+        entries: Mapping[str, Mapping[EntryKind, FailedEntries]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._dead_letters = dead_letters
-        self._retries = retries
+        self._entries = entries
         self._clock = clock
         self._running: dict[_Key, _Counting] = {}
 
@@ -81,8 +78,10 @@ class EntryCounts:
         for key in [*self._running]:
             await self._end(key)
 
-    async def of(self, source: str, kind: str, selection: Selection, *, wait: float = _LONGEST_WAIT) -> EntryCount:
-        """Return the count of a source's `dead_letters` or `retries` as far as it is known within some seconds.
+    async def of(
+        self, source: str, kind: EntryKind, selection: Selection, *, wait: float = _LONGEST_WAIT
+    ) -> EntryCount:
+        """Return the count of a source's entries of a kind as far as it is known within some seconds.
 
         Raises:
             QueueUnavailable: Redis cannot be used right now.
@@ -107,17 +106,12 @@ class EntryCounts:
                 counting.task.result()
         return counting.count
 
-    async def _count(self, source: str, kind: str, selection: Selection, count: EntryCount) -> None:
-        def note(examined: int) -> None:
+    async def _count(self, source: str, kind: EntryKind, selection: Selection, count: EntryCount) -> None:
+        def note(examined: int, _: int | None) -> None:
             count.examined = examined
 
-        if kind == "dead_letters":
-            found = await self._dead_letters[source].survey(selection, on_progress=note)
-            count.newest = found.newest
-            count.count, count.reasons = found.count, found.reasons
-        else:
-            waiting = await self._retries[source].survey(selection, on_progress=note)
-            count.count, count.reasons = waiting.count, waiting.reasons
+        found = await self._entries[source][kind].survey(selection, on_progress=note)
+        count.count, count.reasons, count.newest = found.count, found.reasons, getattr(found, NEWEST, {})
         count.is_complete = True
 
     async def _end(self, key: _Key) -> None:

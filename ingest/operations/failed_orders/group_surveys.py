@@ -7,17 +7,21 @@ of the last complete survey stay, with the problem.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol, Self
 
 import msgspec
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.operations.backends import Backends
+from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries, entries_of
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.retries import Position
+from ingest.queue.redis.connection import control_client
 
 _EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.
@@ -33,21 +37,20 @@ class GroupSurveys:
     """The groups of several sources.
 
     Args:
-        dead_letters: of each source, by its name. They do not wait for Redis.
-        retries: of each source, by its name.
+        entries: of each source, by its name. Dead letters do not wait for Redis.
         clock: monotonic, in seconds.
     """
 
     def __init__(
         self,
-        dead_letters: Mapping[str, PartitionedDeadLetters],
-        retries: Mapping[str, PartitionedRetries],
+        entries: Mapping[str, Mapping[EntryKind, FailedEntries]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._dead_letters = {
-            source: _Survey(source, _DeadLetterReading(each), clock) for source, each in dead_letters.items()
+        self._surveys = {
+            (kind, source): _Survey(source, _reading(each), clock)
+            for source, kinds in entries.items()
+            for kind, each in kinds.items()
         }
-        self._retries = {source: _Survey(source, _RetryReading(each), clock) for source, each in retries.items()}
 
     async def __aenter__(self) -> Self:
         """Return the surveys, of which none runs yet."""
@@ -55,20 +58,39 @@ class GroupSurveys:
 
     async def __aexit__(self, *_: object) -> None:
         """End the surveys that run."""
-        for survey in (*self._dead_letters.values(), *self._retries.values()):
+        for survey in self._surveys.values():
             await survey.close()
 
-    async def dead_letters(self, sources: Collection[str], *, wait: float = _LONGEST_WAIT) -> GroupedEntries:
-        """Return the groups of dead letters of these sources that are known within some seconds.
+    async def of(self, kind: EntryKind, sources: Collection[str], *, wait: float = _LONGEST_WAIT) -> GroupedEntries:
+        """Return the groups of these sources that are known within some seconds.
 
         Raises:
             QueueUnavailable: Redis cannot be used right now, and no survey of these sources is complete yet.
         """
-        return await _view([self._dead_letters[source] for source in sources], wait)
+        return await _view([self._surveys[kind, source] for source in sources], wait)
 
-    async def retries(self, sources: Collection[str], *, wait: float = _LONGEST_WAIT) -> GroupedEntries:
-        """Return the groups of retries of these sources. Errors and arguments as for `dead_letters`."""
-        return await _view([self._retries[source] for source in sources], wait)
+
+async def group(
+    sources: Sequence[Backends],
+    kind: EntryKind,
+    selection: Selection,
+    *,
+    on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
+) -> GroupedEntries:
+    """Read all entries of these sources, and group those that match.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
+    # Sources share one Redis.
+    async with control_client(sources[0].redis_url) as client:
+        readings = [_reading(entries_of(client, each, kind), selection) for each in sources]
+        total, counts = sum([await each.count() for each in readings]), [GroupCounts(each.source) for each in sources]
+        for reading, count in zip(readings, counts, strict=True):
+            async for _ in reading.all(count):
+                on_progress(sum(each.examined for each in counts), total)
+    examined = sum(each.examined for each in counts)
+    return merged(counts, examined, examined)
 
 
 async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
@@ -170,11 +192,20 @@ class _Survey:
         self.shown, self._is_complete = [counts], True
 
 
+def _reading(entries: FailedEntries, selection: Selection = _EVERYTHING) -> _Reading:
+    match entries:
+        case DeadLetterEntries():
+            return _DeadLetterReading(entries.queue, selection)
+        case RetryEntries():
+            return _RetryReading(entries.queue, selection)
+
+
 class _DeadLetterReading:
     """Implements `_Reading`. It continues after the last dead letter that it has read."""
 
-    def __init__(self, dead_letters: PartitionedDeadLetters) -> None:
+    def __init__(self, dead_letters: PartitionedDeadLetters, selection: Selection) -> None:
         self._dead_letters = dead_letters
+        self._selection = selection
         self._last: dict[str, str] = {}
 
     async def count(self) -> int:
@@ -199,7 +230,7 @@ class _DeadLetterReading:
             newest, pauses, is_read = await part.newest(), iter(_PAGE_PAUSES), False
             while not is_read:
                 try:
-                    async for page in part.oldest_summaries(_EVERYTHING, after=last[queue], newest=newest):
+                    async for page in part.oldest_summaries(self._selection, after=last[queue], newest=newest):
                         counts.add(page.entries, page.examined)
                         last[queue], pauses = page.last, iter(_PAGE_PAUSES)
                         yield
@@ -211,8 +242,9 @@ class _DeadLetterReading:
 class _RetryReading:
     """Implements `_Reading`. Retries come and go, so that all are read each time."""
 
-    def __init__(self, retries: PartitionedRetries) -> None:
+    def __init__(self, retries: PartitionedRetries, selection: Selection) -> None:
         self._retries = retries
+        self._selection = selection
 
     async def count(self) -> int:
         return await self._retries.count()
@@ -223,11 +255,11 @@ class _RetryReading:
             pauses = iter(_PAGE_PAUSES)
             while position is not None:
                 try:
-                    page = await part.page(position)
+                    page = await part.page(position, fields=self._selection.filter.unlisted_fields)
                 except QueueUnavailable as error:
                     await _pause_after(error, pauses)
                     continue
-                counts.add(page.entries, len(page.entries))
+                counts.add(filter(self._selection.matches, page.entries), len(page.entries))
                 position, pauses = page.next, iter(_PAGE_PAUSES)
                 yield
 

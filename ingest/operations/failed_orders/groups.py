@@ -1,30 +1,15 @@
-"""Groups dead letters and retries by source, reason and error shape. Changes nothing.
+"""The groups of dead letters or retries by source, reason and error shape."""
 
-Functions raise `QueueUnavailable` when Redis cannot be used right now.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
 
-from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.error_shape import error_shape
-from ingest.domain.deliveries.selection import Selection
-from ingest.domain.orders.order_state import RetryEntry
-from ingest.operations.backends import Backends
+from ingest.domain.deliveries.selection import FailedEntry
 from ingest.operations.failed_orders.dead_letter_json import json_time
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.repeated_calls import refuse_to_wait
-from ingest.queue.redis.connection import control_client
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of examined entries and the total."""
 
 _EXAMPLES = 3
 # Errors that contain words from documents may have any number of shapes. Further ones of a source count as one group.
@@ -127,17 +112,16 @@ class GroupCounts:
     examined: int = 0
     _groups: dict[tuple[str, str], _Counted] = field(default_factory=dict)
 
-    def add(self, entries: Iterable[DeadLetterEntry | RetryEntry], examined: int) -> None:
+    def add(self, entries: Iterable[FailedEntry], examined: int) -> None:
         """Count entries that match, of some that were examined."""
         self.examined += examined
         for entry in entries:
-            at = entry.dead_at if isinstance(entry, DeadLetterEntry) else entry.announced_at
             key = (entry.reason, error_shape(entry.error))
             if key not in self._groups:
                 if len(self._groups) >= _MOST_SHAPES:
                     key = (entry.reason, OTHER_SHAPES)
                 self._groups.setdefault(key, _Counted(0, None, None, entry.error, []))
-            self._groups[key].add(entry.order_id, at)
+            self._groups[key].add(entry.order_id, entry.at)
 
     def groups(self) -> list[EntryGroup]:
         """Return the groups so far, in no order."""
@@ -171,48 +155,3 @@ def _sum(one: EntryGroup, other: EntryGroup) -> EntryGroup:
 
 def _largest_first(group: EntryGroup) -> tuple[int, str, str, str]:
     return -group.count, group.source, group.reason, group.shape
-
-
-async def group_dead_letters(
-    sources: Sequence[Backends], selection: Selection, *, on_progress: OnProgress = lambda _examined, _total: None
-) -> GroupedEntries:
-    """Read all dead letters of these sources, and group those that match."""
-    async with control_client(sources[0].redis_url) as client:
-        parts = [
-            (each.source, part) for each in sources for part in (await _dead_letters(client, each).by_queue()).values()
-        ]
-        total, counts = sum([await part.count() for _, part in parts]), list[GroupCounts]()
-        for source, part in parts:
-            counts.append(GroupCounts(source))
-            async for page in part.oldest_summaries(selection, newest=await part.newest()):
-                counts[-1].add(page.entries, page.examined)
-                on_progress(sum(each.examined for each in counts), total)
-    examined = sum(each.examined for each in counts)
-    return merged(counts, examined, examined)
-
-
-def _dead_letters(client: Redis, servers: Backends) -> PartitionedDeadLetters:
-    layout = layout_reader(client, servers.stream)
-    return PartitionedDeadLetters(client, layout, group=servers.group, on_wait=refuse_to_wait)
-
-
-async def group_retries(
-    sources: Sequence[Backends], selection: Selection, *, on_progress: OnProgress = lambda _examined, _total: None
-) -> GroupedEntries:
-    """Read all retries of these sources, and group those that match."""
-    async with control_client(sources[0].redis_url) as client:
-        parts = [
-            (each.source, part)
-            for each in sources
-            for part in (
-                await PartitionedRetries(client, layout_reader(client, each.stream), each.group).by_queue()
-            ).values()
-        ]
-        total, counts = sum([await part.count() for _, part in parts]), list[GroupCounts]()
-        for source, part in parts:
-            counts.append(GroupCounts(source))
-            async for page in part.pages(selection.filter.unlisted_fields):
-                counts[-1].add([entry for entry in page.entries if selection.matches(entry)], len(page.entries))
-                on_progress(sum(each.examined for each in counts), total)
-    examined = sum(each.examined for each in counts)
-    return merged(counts, examined, examined)

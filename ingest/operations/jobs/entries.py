@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
+from ingest.operations.failed_orders.entries import NEWEST, UNTIL_MS
 from ingest.queue.operate.dead_letter_pages import together
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
@@ -24,12 +26,6 @@ from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.operate.retries import Position, Retries, RetryPage
-
-NEWEST = "newest"
-"""In the selection of dead letters: the newest one of each partition that belongs to the job, by the name of the partition's queue."""
-UNTIL_MS = "until_ms"
-"""In the selection of retries: the time of the request in Unix milliseconds, by the clock of each partition's server. Newer entries do
-not belong to the job, such as retries of orders whose attempt has failed again."""
 
 NONE_YET = "0-0"
 """The newest dead letter of a partition without any, or of a partition that is newer than the request."""
@@ -60,7 +56,7 @@ class EntryChanges:
         self._examined = self.job.progress.examined
         layout = layout_reader(self.client, self.servers.stream)
         waiting = RepeatedCalls(self.on_wait).call
-        if self.job.kind.is_of_dead_letters:
+        if self.job.kind.entries is EntryKind.DEAD_LETTERS:
             dead_letters = PartitionedDeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
             parts: Mapping[str, Any] = await waiting(dead_letters.by_queue)
             changes_in: Callable[..., AsyncGenerator[JobProgress, None]] = self._dead_letters_of

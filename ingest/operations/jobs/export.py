@@ -18,7 +18,8 @@ from ingest.domain.operating.jobs import Job, JobProgress
 from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
-from ingest.operations.jobs.entries import NEWEST, NONE_YET
+from ingest.operations.failed_orders.entries import NEWEST
+from ingest.operations.jobs.entries import NONE_YET
 from ingest.queue.operate.dead_letters import PAGE
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader

@@ -2,72 +2,42 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.domain.operating.selection_json import selection_as_dict
-from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
+from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.export import FORMAT
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
 
 
-async def dead_letter_request(
-    dead_letters: PartitionedDeadLetters,
+async def entry_request(
+    entries: FailedEntries,
     kind: JobKind,
     selection: Selection,
     *,
     newest: Mapping[str, str] | None = None,
     total: int | None = None,
     rate: float | None = None,
+    file_format: str | None = None,
 ) -> JobRequest:
-    """Return the request for a job of a kind of dead letters.
+    """Return the request for a job of a kind of dead letters or retries.
 
     Args:
-        dead_letters: of the source.
+        entries: of the source.
         kind: of the job.
-        selection: which dead letters.
-        newest: of each partition, from a survey. The default is the newest one now.
+        selection: which entries.
+        newest: dead letter of each partition, from a survey. The default is the newest one now.
         total: how many match, if known.
         rate: limit of changes per second, or None.
+        file_format: of an export, one of `FORMATS`. The default is `jsonl`.
 
     Raises:
+        InvalidSelection: an export contains IDs, whose dead letters are not in an order that the export could continue.
         QueueUnavailable: Redis cannot be used right now.
     """
-    if newest is None:
-        newest = {queue: await part.newest() for queue, part in (await dead_letters.by_queue()).items()}
-    return JobRequest(kind, {**selection_as_dict(selection), NEWEST: dict(newest)}, total, rate)
-
-
-async def export_request(
-    dead_letters: PartitionedDeadLetters,
-    selection: Selection,
-    file_format: str,
-    *,
-    newest: Mapping[str, str] | None = None,
-    total: int | None = None,
-    rate: float | None = None,
-) -> JobRequest:
-    """Return the request for an export in one of `FORMATS`. Other arguments and errors as for `dead_letter_request`.
-
-    Raises:
-        InvalidSelection: it contains IDs, whose dead letters are not in an order that the export could continue.
-    """
-    if selection.ids:
+    is_export = kind is JobKind.EXPORT
+    if is_export and selection.ids:
         raise InvalidSelection("an export as a job selects dead letters by other criteria than IDs")
-    request = await dead_letter_request(dead_letters, JobKind.EXPORT, selection, newest=newest, total=total, rate=rate)
-    return msgspec.structs.replace(request, selection={**request.selection, FORMAT: file_format})
-
-
-async def retry_request(
-    retries: PartitionedRetries,
-    kind: JobKind,
-    selection: Selection,
-    *,
-    total: int | None = None,
-    rate: float | None = None,
-) -> JobRequest:
-    """Return the request for a job of a kind of retries. Arguments and errors as for `dead_letter_request`."""
-    until = {queue: await part.server_ms() for queue, part in (await retries.by_queue()).items()}
-    return JobRequest(kind, {**selection_as_dict(selection), UNTIL_MS: until}, total, rate)
+    chosen = {**selection_as_dict(selection), **await entries.bounds(newest)}
+    if is_export:
+        chosen[FORMAT] = file_format or "jsonl"
+    return JobRequest(kind, chosen, total, rate)

@@ -81,10 +81,9 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
             name: await stack.enter_async_context(_open_source(each, redis, producing, finding, pool))
             for name, each in sources.items()
         }
-        dead_letters = {name: each.dead_letters for name, each in opened.items()}
-        retries = {name: each.retries for name, each in opened.items()}
-        groups = await stack.enter_async_context(GroupSurveys(dead_letters, retries))
-        counts = await stack.enter_async_context(EntryCounts(dead_letters, retries))
+        entries = {name: each.entries for name, each in opened.items()}
+        groups = await stack.enter_async_context(GroupSurveys(entries))
+        counts = await stack.enter_async_context(EntryCounts(entries))
         servers = {name: Backends.of(each) for name, each in sources.items()}
         controls = ControlAccess(redis, pool, servers)
         runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}")

@@ -14,7 +14,7 @@ from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.control_routes import PauseRoutes, WorkerRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
-from ingest.api.operations.job_routes import JobRequestParts, JobRoutes
+from ingest.api.operations.job_routes import JobRoutes
 from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
 from ingest.api.operations.source_routes import SourceRoutes
 from ingest.api.orders.announcing import Announcing
@@ -22,7 +22,6 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
-from ingest.api.source_connections import SourceConnections
 from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
@@ -130,14 +129,11 @@ def _routes_of_source(
         *RetryRoutes(source.retries, source.audit_log, limits, connections.groups, settings.source).routes(),
         *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, connections.groups, settings.source).routes(),
         *PauseRoutes(connections.controls, limits, settings.source).routes(),
-        *_job_routes(connections, source, limits),
+        *JobRoutes(
+            source.entries, source.jobs, source.audit_log, limits, connections.job_runs, source.job_output
+        ).routes(),
         *BackfillRoutes(source.backfills, source.audit_log, limits, has_list=settings.order_list is not None).routes(),
     ]
-
-
-def _job_routes(connections: RouteConnections, source: SourceConnections, limits: BodyLimits) -> Sequence[Route]:
-    parts = JobRequestParts(source.dead_letters, source.retries)
-    return JobRoutes(parts, source.jobs, source.audit_log, limits, connections.job_runs, source.job_output).routes()
 
 
 def _webhook_routes(

@@ -158,12 +158,12 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
     """Make the change `apply` of `ingest.operations.failed_orders.dead_letters`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
+    from ingest.domain.deliveries.entry_kind import EntryKind
     from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.dead_letters import survey
-    from ingest.operations.jobs.requests import dead_letter_request
+    from ingest.operations.failed_orders.entries import entries_of
+    from ingest.operations.jobs.requests import entry_request
     from ingest.queue.operate.dead_letters import PAGE
-    from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-    from ingest.queue.operate.partitioned.queue_parts import layout_reader
 
     async def apply_to(
         backends: "Backends",
@@ -172,9 +172,8 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
         on_wait: Callable[[str], None],
     ) -> int:
         async def request(client: "Redis") -> "JobRequest":
-            dead_letters = PartitionedDeadLetters(client, layout_reader(client, backends.stream), group=backends.group)
-            return await dead_letter_request(
-                dead_letters,
+            return await entry_request(
+                entries_of(client, backends, EntryKind.DEAD_LETTERS),
                 JobKind(kind),
                 options.selection,
                 newest=found.newest,

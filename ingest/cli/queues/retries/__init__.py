@@ -128,17 +128,17 @@ def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing,
     """Make the change `apply` of `ingest.operations.failed_orders.retries`, without IDs as a job of a kind. Return the exit code."""
     from ingest.cli.queues.action import Action, applied, carry_out
     from ingest.cli.queues.bulk import change_directly
+    from ingest.domain.deliveries.entry_kind import EntryKind
     from ingest.domain.operating.jobs import JobKind
+    from ingest.operations.failed_orders.entries import entries_of
     from ingest.operations.failed_orders.retries import survey
-    from ingest.operations.jobs.requests import retry_request
-    from ingest.queue.operate.partitioned.queue_parts import layout_reader
-    from ingest.queue.operate.partitioned.retries import PartitionedRetries
+    from ingest.operations.jobs.requests import entry_request
     from ingest.queue.operate.retries import PAGE
 
     async def apply_to(backends: "Backends", found: Any, on_progress: Any, on_wait: Callable[[str], None]) -> int:
         async def request(client: "Redis") -> "JobRequest":
-            waiting = PartitionedRetries(client, layout_reader(client, backends.stream), backends.group)
-            return await retry_request(waiting, JobKind(kind), options.selection, total=found.count, rate=options.rate)
+            waiting = entries_of(client, backends, EntryKind.RETRIES)
+            return await entry_request(waiting, JobKind(kind), options.selection, total=found.count, rate=options.rate)
 
         async def directly() -> int:
             changed: int = await apply(backends, found, on_progress=lambda done: on_progress(done, done))

@@ -6,6 +6,7 @@ from ingest.cli.invocation import backends_of_sources
 from ingest.cli.options import AsJson, Sources
 from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
 from ingest.cli.queues.retries import Ids, Reasons, Since, Until
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 
 
@@ -32,9 +33,9 @@ def groups(
     """
     from ingest.cli.queues.grouping import print_groups
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.failed_orders.groups import group_retries
+    from ingest.operations.failed_orders.group_surveys import group
 
     selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
     sources = backends_of_sources(source)
-    found = run_with_progress("reading", partial(group_retries, [*sources.values()], selection))
+    found = run_with_progress("reading", partial(group, [*sources.values()], EntryKind.RETRIES, selection))
     print_groups(found, nouns="retries", with_source=UNNAMED not in sources, as_json=as_json)

@@ -19,6 +19,7 @@ from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
@@ -86,7 +87,7 @@ class DeadLetterPages:
 
     async def _grouped(self, names: Sequence[str]) -> GroupedEntries:
         with as_problems():
-            return await self._groups.dead_letters(names, wait=_WAIT)
+            return await self._groups.of(EntryKind.DEAD_LETTERS, names, wait=_WAIT)
 
     async def _page(
         self, source: str, chosen: ChosenEntries, before: str | None

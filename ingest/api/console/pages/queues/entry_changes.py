@@ -17,11 +17,13 @@ from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.failed_orders.entry_counts import EntryCounts
-from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
+from ingest.operations.jobs.requests import entry_request
 
 # A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.
 _newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}\Z")]])
@@ -46,9 +48,10 @@ class _Action:
     style: str = ""
 
     @property
-    def list_path(self) -> str:
-        """The path of the list that the entries are in."""
-        return "/dead-letters" if self.kind.is_of_dead_letters else "/retries"
+    def entries(self) -> EntryKind:
+        """The kind of the entries."""
+        assert self.kind.entries is not None  # noqa: S101  of all kinds below
+        return self.kind.entries
 
 
 _ACTIONS = (
@@ -128,9 +131,8 @@ class EntryChangePages:
             raise invalid("Selection", "choose at least one entry")
         if action.kind is JobKind.EXPORT and chosen.ids:
             raise invalid("Selection", "choose dead letters by other criteria than IDs")
-        entries, _, _ = action.kind.partition(".")
         with as_problems():
-            count = await self._counts.of(source, entries, chosen.selection())
+            count = await self._counts.of(source, action.entries, chosen.selection())
         values = {**chosen.values(), "source": source}
         return {
             "action": action,
@@ -140,7 +142,7 @@ class EntryChangePages:
             "count": count,
             "newest": msgspec.json.encode(count.newest).decode() if count.newest else None,
             "stream": url(f"{ROOT}/events/{action.kind.value}", **values),
-            "cancel": url(f"{ROOT}{action.list_path}", **values),
+            "cancel": url(f"{ROOT}/{action.entries.path}", **values),
         }
 
     async def _start(self, visit: Visit, action: _Action) -> web.StreamResponse:
@@ -148,24 +150,24 @@ class EntryChangePages:
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         connections = self._sources[source]
         with as_problems():
-            request = await _request(connections, action.kind, form, chosen)
+            request = await _request(connections.entries[action.entries], action.kind, form, chosen)
             added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
 
-async def _request(connections: SourceConnections, kind: JobKind, form: Form, chosen: ChosenEntries) -> JobRequest:
+async def _request(entries: FailedEntries, kind: JobKind, form: Form, chosen: ChosenEntries) -> JobRequest:
     total = number_in(form, "total", "Total", 0, 1e12)
-    count = None if total is None else int(total)
-    rate = number_in(form, "rate", "Limit", 0.001, 1_000_000)
-    if kind.is_of_retries:
-        return await retry_request(connections.retries, kind, chosen.selection(), total=count, rate=rate)
-    dead_letters, selection, newest = connections.dead_letters, chosen.selection(), _newest_in(form.text("newest"))
-    if kind is not JobKind.EXPORT:
-        return await dead_letter_request(dead_letters, kind, selection, newest=newest, total=count, rate=rate)
-    file_format = "csv" if form.text("format") == "csv" else "jsonl"
     try:
-        return await export_request(dead_letters, selection, file_format, newest=newest, total=count, rate=rate)
+        return await entry_request(
+            entries,
+            kind,
+            chosen.selection(),
+            newest=_newest_in(form.text("newest")),
+            total=None if total is None else int(total),
+            rate=number_in(form, "rate", "Limit", 0.001, 1_000_000),
+            file_format="csv" if form.text("format") == "csv" else "jsonl",
+        )
     except InvalidSelection as error:
         raise invalid("Selection", str(error)) from error
 

@@ -14,6 +14,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of, invalid_cursor
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
@@ -70,7 +71,7 @@ class RetryPages:
 
     async def _grouped(self, names: Sequence[str]) -> GroupedEntries:
         with as_problems():
-            return await self._groups.retries(names, wait=_WAIT)
+            return await self._groups.of(EntryKind.RETRIES, names, wait=_WAIT)
 
     async def _page(
         self, source: str, chosen: ChosenEntries, after: Position

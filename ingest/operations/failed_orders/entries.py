@@ -1,0 +1,165 @@
+"""The dead letters or the retries of one source, which are listed, counted and changed in the same way.
+
+Methods raise `QueueUnavailable` when Redis cannot be used right now, or wait for it, if dead letters were opened with `on_wait`. If the
+process dies here, each entry is either moved or untouched.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from redis.asyncio import Redis
+
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.deliveries.selection import FailedEntry, Selection
+from ingest.domain.operating.jobs import JobKind
+from ingest.operations.backends import Backends
+from ingest.queue.operate.dead_letters import Change, is_entry_id
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
+from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
+from ingest.queue.operate.repeated_calls import refuse_to_wait
+from ingest.queue.operate.retries import Position
+from ingest.queue.redis.connection import control_client
+
+NEWEST = "newest"
+"""In the selection of dead letters: the newest one of each partition that belongs to the job, by the name of the partition's queue."""
+UNTIL_MS = "until_ms"
+"""In the selection of retries: the time of the request in Unix milliseconds, by the clock of each partition's server. Newer entries do
+not belong to the job, such as retries of orders whose attempt has failed again."""
+
+OnExamined = Callable[[int, int | None], None]
+"""Called with the number of examined entries and their total, if it is known."""
+
+_LONGEST_NAME = 400
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterEntries:
+    """The dead letters, the newest first.
+
+    Attributes:
+        cursor: the type of the value in the cursor of a page.
+    """
+
+    queue: PartitionedDeadLetters
+    cursor: ClassVar[Any] = str
+
+    def position(self, cursor: str) -> str:
+        """Return the position in a cursor.
+
+        Raises:
+            ValueError: no page has ended there.
+        """
+        if not is_entry_id(cursor.removeprefix("(")):
+            raise ValueError(cursor)
+        return cursor
+
+    async def page(self, selection: Selection, after: str | None, most: int) -> tuple[list[FailedEntry], str | None]:
+        """Return matches among about `most` examined entries, and where the next page begins. None is the begin and the end.
+
+        They do not contain documents and unknown fields.
+        """
+        found, next_ = await self.queue.summaries(selection, after, most)
+        return [*found], next_
+
+    async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> TotalSurvey:
+        """Count the entries that match, by reason."""
+        return await self.queue.survey(selection, on_progress=lambda examined: on_progress(examined, None))
+
+    async def change(
+        self,
+        kind: JobKind,
+        selection: Selection,
+        found: TotalSurvey | None = None,
+        *,
+        actor: str,
+        on_progress: Callable[[Change], None] = _ignore,
+    ) -> Change:
+        """Replay or drop the entries that match, and that a survey has found if there was one."""
+        del actor
+        change = self.queue.replay if kind is JobKind.REPLAY else self.queue.drop
+        return await change(selection, newest=None if found is None else found.newest, on_progress=on_progress)
+
+    async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        """Return the part of a job's selection that excludes entries that are added later, or after the `newest` of a survey."""
+        if newest is None:
+            newest = {queue: await part.newest() for queue, part in (await self.queue.by_queue()).items()}
+        return {NEWEST: dict(newest)}
+
+
+@dataclass(frozen=True, slots=True)
+class RetryEntries:
+    """The retries, the soonest first. See `DeadLetterEntries`."""
+
+    queue: PartitionedRetries
+    cursor: ClassVar[Any] = tuple[str, str]
+
+    def position(self, cursor: tuple[str, str]) -> Position:
+        """Return the position in a cursor."""
+        position = Position(*cursor)
+        if not position.is_valid or len(position.name) > _LONGEST_NAME:
+            raise ValueError(cursor)
+        return position
+
+    async def page(
+        self, selection: Selection, after: Position | None, most: int
+    ) -> tuple[list[FailedEntry], Position | None]:
+        """Return matches, and where the next page begins."""
+        page = await self.queue.page(after or Position(), most, selection.filter.unlisted_fields)
+        return [entry for entry in page.entries if selection.matches(entry)], page.next
+
+    async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> TotalRetrySurvey:
+        """Find the entries that match."""
+        total = await self.queue.count()
+        return await self.queue.survey(selection, on_progress=lambda examined: on_progress(examined, total))
+
+    async def change(
+        self,
+        kind: JobKind,
+        selection: Selection,
+        found: TotalRetrySurvey | None = None,
+        *,
+        actor: str,
+        on_progress: Callable[[Change], None] = _ignore,
+    ) -> Change:
+        """Let the entries be due now, or move them to the dead letters, which name the actor as their worker."""
+
+        def note(done: int) -> None:
+            on_progress(Change(done))
+
+        if kind is JobKind.RUN_NOW:
+            return Change(await self.queue.run_now(found or selection, on_progress=note))
+        return Change(await self.queue.dead_letter(found or selection, actor, on_progress=note))
+
+    async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        """Return the times of the servers as that part."""
+        del newest
+        return {UNTIL_MS: {queue: await part.server_ms() for queue, part in (await self.queue.by_queue()).items()}}
+
+
+FailedEntries = DeadLetterEntries | RetryEntries
+
+
+def entries_of(
+    client: Redis, backends: Backends, kind: EntryKind, on_wait: Callable[[str], None] = refuse_to_wait
+) -> FailedEntries:
+    """Return the entries of one kind. Dead letters wait for Redis if `on_wait` returns."""
+    layout = layout_reader(client, backends.stream)
+    if kind is EntryKind.DEAD_LETTERS:
+        return DeadLetterEntries(PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait))
+    return RetryEntries(PartitionedRetries(client, layout, backends.group))
+
+
+@asynccontextmanager
+async def open_entries(
+    backends: Backends, kind: EntryKind, on_wait: Callable[[str], None] = refuse_to_wait
+) -> AsyncIterator[FailedEntries]:
+    """As `entries_of`, with their own connection."""
+    async with control_client(backends.redis_url) as client:
+        yield entries_of(client, backends, kind, on_wait)
