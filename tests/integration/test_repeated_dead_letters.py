@@ -4,7 +4,7 @@ from integration.scene import Scene
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
-from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.entry_json import as_object
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.produce.producer import Producer
 

@@ -13,6 +13,8 @@ from ingest.api.documentation.operations_documentation import (
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.operating.jobs import JobKind
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
 
 _FLAG: Schema = {"type": "boolean"}
@@ -70,55 +72,58 @@ _GROUPS = object_schema(
     age={"type": "number", "description": "Seconds since the groups were complete, if there is a problem."},
     problem={**TEXT, "description": "Why newer groups cannot be read, or empty."},
 )
-_GROUPS_TEXT = "The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request."
-RETRIES = Documentation(
-    summary="List orders that wait for a retry",
-    text="The soonest first. A page before the last one may contain fewer elements than the limit, or none.",
-    parameters=[
-        *paging(500),
+_SELECTED = {
+    EntryKind.RETRIES: [
         several("order_id", "Only these orders."),
         several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
         Parameter("since", "query", "Only of orders that were first enqueued at this time or later.", TIME),
         Parameter("until", "query", "Only of orders that were first enqueued before this time.", TIME),
         *_FILTER,
     ],
-    response=LISTED,
-    schema=page_schema("retries"),
-    problems=MALFORMED,
-)
-RETRY_GROUPS = Documentation(
-    summary="Group retries by reason and error",
-    text=_GROUPS_TEXT,
-    response="The groups.",
-    schema=_GROUPS,
-    problems=MALFORMED,
-)
-RUN_NOW = _change("Run retries now", "Workers read them within a second or two.", RetriesBody)
-DEAD_LETTER = _change(
-    "Dead-letter retries", "They become dead letters with the reason `attempts_exhausted`.", RetriesBody
-)
-_SELECTED = [
-    several("id", "Only dead letters with this ID, or of this order."),
-    several("reason", "Only for these reasons."),
-    Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
-    Parameter("until", "query", "Only dead-lettered before this time.", TIME),
-    *_FILTER,
-]
-DEAD_LETTERS = Documentation(
-    summary="List dead letters",
-    text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
-    parameters=[*paging(500), *_SELECTED],
-    response=LISTED,
-    schema=page_schema("dead_letters"),
-    problems=MALFORMED,
-)
-DEAD_LETTER_GROUPS = Documentation(
-    summary="Group dead letters by reason and error",
-    text=_GROUPS_TEXT,
-    response="The groups.",
-    schema=_GROUPS,
-    problems=MALFORMED,
-)
+    EntryKind.DEAD_LETTERS: [
+        several("id", "Only dead letters with this ID, or of this order."),
+        several("reason", "Only for these reasons."),
+        Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
+        Parameter("until", "query", "Only dead-lettered before this time.", TIME),
+        *_FILTER,
+    ],
+}
+
+
+def _list(kind: EntryKind, summary: str, order: str) -> Documentation:
+    return Documentation(
+        summary=summary,
+        text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
+        parameters=[*paging(500), *_SELECTED[kind]],
+        response=LISTED,
+        schema=page_schema(kind.value),
+        problems=MALFORMED,
+    )
+
+
+def _groups(kind: EntryKind) -> Documentation:
+    return Documentation(
+        summary=f"Group {kind.nouns} by reason and error",
+        text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
+        response="The groups.",
+        schema=_GROUPS,
+        problems=MALFORMED,
+    )
+
+
+LISTS = {
+    EntryKind.RETRIES: _list(EntryKind.RETRIES, "List orders that wait for a retry", "The soonest first."),
+    EntryKind.DEAD_LETTERS: _list(EntryKind.DEAD_LETTERS, "List dead letters", "The newest first, without documents."),
+}
+GROUPS = {kind: _groups(kind) for kind in EntryKind}
+CHANGES = {
+    JobKind.RUN_NOW: _change("Run retries now", "Workers read them within a second or two.", RetriesBody),
+    JobKind.DEAD_LETTER: _change(
+        "Dead-letter retries", "They become dead letters with the reason `attempts_exhausted`.", RetriesBody
+    ),
+    JobKind.REPLAY: _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody),
+    JobKind.DROP: _change("Delete dead letters", "Permanently.", DeadLettersBody),
+}
 EXPORT = Documentation(
     summary="Download dead letters",
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
@@ -128,7 +133,7 @@ EXPORT = Documentation(
         Parameter(
             "after", "query", "The ID of the last dead letter of an incomplete download. The file begins after it."
         ),
-        *_SELECTED,
+        *_SELECTED[EntryKind.DEAD_LETTERS],
     ],
     response="JSON lines or CSV.",
     schema=None,
@@ -143,5 +148,3 @@ SHOW_DEAD_LETTER = Documentation(
     schema=object_schema("id", "source", "order_id", "reason", "fields"),
     problems={404: "There is no such dead letter.", **MALFORMED},
 )
-REPLAY = _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody)
-DROP = _change("Delete dead letters", "Permanently.", DeadLettersBody)

@@ -1,6 +1,6 @@
-"""Routes that list, show, replay and drop dead letters."""
+"""Routes that show and export dead letters."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -9,94 +9,57 @@ from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
-from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
+from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
-from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import Changes, DeadLettersBody, selection_in
+from ingest.api.operations.selections import CRITERIA, REPEATED, selection_in
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
-from ingest.operations.audit import Operation, record_read
+from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
-from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
-from ingest.operations.failed_orders.group_surveys import GroupSurveys
-from ingest.queue.operate.dead_letters import Change, is_entry_id
+from ingest.operations.failed_orders.entry_json import as_object
+from ingest.queue.operate.dead_letters import is_entry_id
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.store.audit import AuditLog
-
-_LIMIT, _MOST = 100, 500
-_CRITERIA, _REPEATED = ("since", "until", "text", "shape"), ("id", "reason", "attribute")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRoutes:
-    """`/v1/dead-letters` and the routes below it.
+    """The routes of dead letters that retries do not have.
 
     Attributes:
         dead_letters: The dead letters of the queue, constructed with `refuse_to_wait`.
-        audit_log: Records changes.
-        limits: The limits of bodies.
-        groups: The groups of all sources.
+        audit_log: Records who reads dead letters.
         source: The name of the source in the responses.
     """
 
     dead_letters: PartitionedDeadLetters
     audit_log: AuditLog
-    limits: BodyLimits
-    groups: GroupSurveys
     source: str = UNNAMED
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/dead-letters", Scope.READ, self.page, documentation.DEAD_LETTERS),
-            Route("GET", "/v1/dead-letters/groups", Scope.READ, self.grouped, documentation.DEAD_LETTER_GROUPS),
             Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT),
             Route(
                 "GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER, is_large=True
             ),
-            Route("POST", "/v1/dead-letters/replay", Scope.OPERATE, self.replay, documentation.REPLAY),
-            Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop, documentation.DROP),
         ]
-
-    async def page(self, request: web.Request, _: Caller) -> web.Response:
-        """The next dead letters, the newest first, without documents and unknown fields.
-
-        A page may contain fewer matching dead letters, or none.
-        """
-        given = Parameters(request, ("limit", "cursor", *_CRITERIA), _REPEATED)
-        limit, before = given.limit(_LIMIT, _MOST), given.cursor(str)
-        if before is not None and not is_entry_id(before.removeprefix("(")):
-            raise invalid_cursor()
-        selection = selection_in(given, "id")
-        with as_problems():
-            found, next_ = await self.dead_letters.summaries(selection, before, limit)
-        shown = [as_object(entry, self.source) for entry in found]
-        for each in shown:
-            del each["fields"]
-        return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
-
-    async def grouped(self, request: web.Request, _: Caller) -> web.Response:
-        """The dead letters by reason and error shape."""
-        Parameters(request, ())
-        with as_problems():
-            return json_response((await self.groups.of(EntryKind.DEAD_LETTERS, [self.source])).as_dict())
 
     async def export(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """A file with all dead letters that match, the oldest first."""
-        given = Parameters(request, ("format", "after", *_CRITERIA), _REPEATED)
+        given = Parameters(request, ("format", "after", *CRITERIA), REPEATED[EntryKind.DEAD_LETTERS])
         file_format = given.text("format") or "jsonl"
         if file_format not in FORMATS:
             raise Problem(422, "invalid_parameter", f"format: one of {', '.join(FORMATS)}", parameter="format")
         after = given.text("after")
         if after is not None and not is_entry_id(after.partition(":")[0]):
             raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
-        selection = selection_in(given, "id")
+        selection = selection_in(given, EntryKind.DEAD_LETTERS)
         with as_problems():
             pages = await exported(self.dead_letters, selection, self.source, file_format, after)
         recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
@@ -113,24 +76,3 @@ class DeadLetterRoutes:
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([self.audit_log], reader_of(request, caller), READ, selection)
         return json_response(as_object(entry, self.source))
-
-    async def replay(self, request: web.Request, caller: Caller) -> web.Response:
-        """Put the dead letters that match back into the queue."""
-        return await self._change(request, caller, "dead_letters.replay", self.dead_letters.replay)
-
-    async def drop(self, request: web.Request, caller: Caller) -> web.Response:
-        """Delete the dead letters that match."""
-        return await self._change(request, caller, "dead_letters.drop", self.dead_letters.drop)
-
-    async def _change(
-        self, request: web.Request, caller: Caller, action: str, change: Callable[..., Awaitable[Change]]
-    ) -> web.Response:
-        async def apply(selection: Selection, operation: Operation) -> Mapping[str, int]:
-            def count(change: Change) -> None:
-                operation.count = change.done
-
-            result = await change(selection, on_progress=count)
-            return {"count": result.done, "gone": result.gone}
-
-        changes = Changes(self.audit_log, self.limits, DeadLettersBody, self.dead_letters.survey)
-        return await changes.respond(request, caller, action, apply)

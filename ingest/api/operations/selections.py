@@ -1,31 +1,29 @@
-"""Requests that change the selected dead letters or retries. A selection never includes everything by omission."""
+"""The selection of dead letters or retries in a body or a query. A body never selects everything by omission."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
-from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
-from ingest.api.http.parameters import Parameters
+from ingest.api.http.parameters import Parameters, decoded_cursor, invalid_cursor
 from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, decoded, read_body
-from ingest.api.http.routing import Caller
 from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
-from ingest.domain.operating.selection_json import SelectionRecord, selection_as_dict
-from ingest.operations.audit import Operation, audited
-from ingest.store.audit import AuditLog
+from ingest.domain.operating.selection_json import SelectionRecord
+from ingest.operations.failed_orders.entries import FailedEntries
 
 _MOST_IDS = 1000
 _LONGEST = 128
 _LONGEST_TEXT = 500
 _MOST_ATTRIBUTES = 10
-# In the audit log, including the criteria that are not given.
-_ALWAYS_RECORDED: Mapping[str, Any] = {"ids": [], "reasons": [], "since": None, "until": None, "everything": False}
+CRITERIA = ("since", "until", "text", "shape")
+"""The parameters of a selection in a query."""
+REPEATED = {
+    EntryKind.DEAD_LETTERS: ("id", "reason", "attribute"),
+    EntryKind.RETRIES: ("order_id", "reason", "attribute"),
+}
+"""The parameters of a selection that may be repeated. The first are IDs."""
 
 
 class SelectionBody(SelectionRecord, frozen=True, forbid_unknown_fields=True):
@@ -91,47 +89,20 @@ class DeadLettersBody(SelectionBody, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes of one kind of entries.
+def position_in(entries: FailedEntries, cursor: str | None) -> Any:
+    """The position in a cursor, or None for the first page.
 
-    Attributes:
-        audit_log: Records them.
-        limits: The limits of bodies.
-        body: The body of requests.
-        survey: Counts the entries of a selection by reason.
+    Raises:
+        Problem: 422 if no page has ended there.
     """
-
-    audit_log: AuditLog
-    limits: BodyLimits
-    body: type[RetriesBody | DeadLettersBody]
-    survey: Callable[[Any], Awaitable[Any]]
-
-    async def respond(
-        self,
-        request: web.Request,
-        caller: Caller,
-        action: str,
-        apply: Callable[[Any, Operation], Awaitable[Mapping[str, int]]],
-    ) -> web.Response:
-        """Apply a change to the entries that a request selects, or only count them."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), self.body)
-        selection = body.selection()
-        with as_problems():
-            if body.dry_run:
-                survey = await self.survey(selection)
-                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
-            recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
-            async with audited(self.audit_log, caller.name, action, recorded) as operation:
-                result = await apply(selection, operation)
-        return json_response({"dry_run": False, **result})
+    try:
+        return entries.position(decoded_cursor(cursor, entries.cursor)) if cursor is not None else None
+    except ValueError as error:
+        raise invalid_cursor() from error
 
 
-def selection_in(given: Parameters, id_name: str) -> Selection:
-    """The selection in a query: `since`, `until`, `text`, `shape`, `reason`, `attribute`, and IDs. All entries without criteria.
+def selection_in(given: Parameters, kind: EntryKind) -> Selection:
+    """The selection in a query, which are all entries without criteria.
 
     Raises:
         Problem: 422 for an attribute that is not `name=value`, or a contradiction.
@@ -143,7 +114,12 @@ def selection_in(given: Parameters, id_name: str) -> Selection:
             raise Problem(422, "invalid_parameter", "attribute: name=value", parameter="attribute")
         attributes[name] = value
     chosen = EntryFilter(given.text("text") or "", given.text("shape") or "", attributes)
-    ids, reasons, since, until = given.texts(id_name), given.texts("reason"), given.time("since"), given.time("until")
+    ids, reasons, since, until = (
+        given.texts(REPEATED[kind][0]),
+        given.texts("reason"),
+        given.time("since"),
+        given.time("until"),
+    )
     try:
         return Selection(ids, reasons, since, until, not (ids or reasons or since or until or chosen), chosen)
     except InvalidSelection as error:

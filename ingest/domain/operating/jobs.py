@@ -37,6 +37,11 @@ class JobKind(StrEnum):
         """The kind of the entries that the job selects, if it selects entries."""
         return next((kind for kind in EntryKind if self.value.startswith(f"{kind}.")), None)
 
+    @property
+    def path(self) -> str:
+        """The last part of the paths of its route and its page."""
+        return self.value.partition(".")[2].replace("_", "-")
+
 
 class JobRequest(msgspec.Struct, frozen=True):
     """A new job.

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.printable import cell
-from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import contains
+from ingest.operations.failed_orders.entry_json import as_object
 from ingest.queue.operate.dead_letter_pages import is_entry_id
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters

@@ -9,7 +9,7 @@ import msgspec
 
 from ingest.domain.deliveries.error_shape import error_shape
 from ingest.domain.deliveries.selection import FailedEntry
-from ingest.operations.failed_orders.dead_letter_json import json_time
+from ingest.operations.failed_orders.entry_json import json_time
 
 _EXAMPLES = 3
 # Errors that contain words from documents may have any number of shapes. Further ones of a source count as one group.

@@ -6,12 +6,10 @@ Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.operations.failed_orders.dead_letter_json import json_time
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client
@@ -101,17 +99,3 @@ async def dead_letter(
 async def _open(backends: Backends) -> AsyncIterator[PartitionedRetries]:
     async with control_client(backends.redis_url) as client:
         yield PartitionedRetries(client, layout_reader(client, backends.stream), backends.group)
-
-
-def as_object(entry: RetryEntry, source: str) -> dict[str, Any]:
-    """Convert a retry of a source for JSON."""
-    return {
-        "id": entry.entry_id,
-        "source": source,
-        "order_id": entry.order_id,
-        "next_try_at": json_time(entry.next_try_at),
-        "attempt": entry.attempt,
-        "reason": entry.reason,
-        "error": entry.error,
-        "announced_at": json_time(entry.announced_at),
-    }

@@ -14,8 +14,9 @@ from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.control_routes import PauseRoutes, WorkerRoutes
 from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
+from ingest.api.operations.entry_routes import EntryRoutes
 from ingest.api.operations.job_routes import JobRoutes
-from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
+from ingest.api.operations.operations_routes import QueueRoutes
 from ingest.api.operations.source_routes import SourceRoutes
 from ingest.api.orders.announcing import Announcing
 from ingest.api.orders.idempotency import Idempotency
@@ -26,6 +27,7 @@ from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.api.webhooks.webhook import Webhook
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.http.api_connections import RouteConnections
@@ -120,14 +122,19 @@ def _routes_of_source(
 ) -> list[Route]:
     """Build the routes of one source, with the paths of an only source."""
     source = connections.sources[settings.source]
-    queueing = Queueing(source.producer, accepted, connections.admission, settings.source)
+    name, queueing = settings.source, Queueing(source.producer, accepted, connections.admission, settings.source)
+
+    def entry_routes(kind: EntryKind, others: Sequence[Route] = ()) -> Sequence[Route]:
+        entries = source.entries[kind]
+        return EntryRoutes(kind, entries, source.audit_log, limits, connections.groups, name, others).routes()
+
     return [
         *Announcing(queueing, Idempotency(source.calls), limits).routes(),
         *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
         *OrderRoutes(source.orders).routes(),
         *QueueRoutes(source.monitor).routes(),
-        *RetryRoutes(source.retries, source.audit_log, limits, connections.groups, settings.source).routes(),
-        *DeadLetterRoutes(source.dead_letters, source.audit_log, limits, connections.groups, settings.source).routes(),
+        *entry_routes(EntryKind.RETRIES),
+        *entry_routes(EntryKind.DEAD_LETTERS, DeadLetterRoutes(source.dead_letters, source.audit_log, name).routes()),
         *PauseRoutes(connections.controls, limits, settings.source).routes(),
         *JobRoutes(
             source.entries, source.jobs, source.audit_log, limits, connections.job_runs, source.job_output

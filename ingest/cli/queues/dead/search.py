@@ -14,8 +14,8 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters
-from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import WrittenDeadLetters
+from ingest.operations.failed_orders.entry_json import as_object
 
 
 def search(

@@ -78,7 +78,7 @@ def _table(entry: DeadLetterEntry, source: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.operations.failed_orders.dead_letter_json import texts
+    from ingest.operations.failed_orders.entry_json import texts
 
     details = Table(box=None, show_header=False, pad_edge=False)
     details.add_column(style="dim", no_wrap=True)

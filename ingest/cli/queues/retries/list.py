@@ -55,7 +55,8 @@ def list_(  # noqa: PLR0913  the options of a command
     JSON object.
     """
     from ingest.cli.terminal.progress import run_with_progress
-    from ingest.operations.failed_orders.retries import as_object, find
+    from ingest.operations.failed_orders.entry_json import listed_as_object
+    from ingest.operations.failed_orders.retries import find
 
     sources = backends_of_sources(source)
     selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
@@ -65,7 +66,7 @@ def list_(  # noqa: PLR0913  the options of a command
         say(f"no retry for {printable(missing)}")
     if as_json:
         with standard_output() as stream:
-            stream.writelines(json.dumps(as_object(entry, source)) + "\n" for source, entry in found.entries)
+            stream.writelines(json.dumps(listed_as_object(entry, source)) + "\n" for source, entry in found.entries)
     elif found.entries:
         _print_table(found.entries, with_source=UNNAMED not in sources)
     else:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
-from ingest.operations.failed_orders.dead_letter_json import as_object
+from ingest.operations.failed_orders.entry_json import as_object
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Converts dead letters for JSON."""
+"""Converts dead letters and retries for JSON."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,6 +6,7 @@ from typing import Any
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
+from ingest.domain.deliveries.selection import FailedEntry
 
 
 def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
@@ -25,6 +26,24 @@ def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
         "replays": entry.replays,
         "replayed_at": json_time(entry.replayed_at),
         "fields": texts(_with_current_names(entry.fields)),
+    }
+
+
+def listed_as_object(entry: FailedEntry, source: str) -> dict[str, Any]:
+    """Convert an entry of a list for JSON, without fields that lists do not read."""
+    if isinstance(entry, DeadLetterEntry):
+        shown = as_object(entry, source)
+        del shown["fields"]
+        return shown
+    return {
+        "id": entry.entry_id,
+        "source": source,
+        "order_id": entry.order_id,
+        "next_try_at": json_time(entry.next_try_at),
+        "attempt": entry.attempt,
+        "reason": entry.reason,
+        "error": entry.error,
+        "announced_at": json_time(entry.announced_at),
     }
 
 
