@@ -16,9 +16,10 @@ from ingest.api.console.pages.orders.order_previews import OrderPreviewPages
 from ingest.api.console.pages.pausing import PausingPages
 from ingest.api.console.pages.queues.dead_letters import DeadLetterPages
 from ingest.api.console.pages.queues.entry_changes import EntryChangePages
-from ingest.api.console.pages.queues.retries import RetryPages
+from ingest.api.console.pages.queues.entry_lists import EntryListPage
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
@@ -65,8 +66,8 @@ def operating_pages(
         *OrderListPages(frame, sources).pages(),
         *OrderDetailPages(frame, sources).pages(),
         *OrderChangePages(frame, sources, access).pages(),
-        *DeadLetterPages(frame, live, sources, bulk.groups).pages(),
-        *RetryPages(frame, live, sources, bulk.groups).pages(),
+        *(page for kind in EntryKind for page in EntryListPage(kind, frame, live, sources, bulk.groups).pages()),
+        *DeadLetterPages(frame, sources).pages(),
         *EntryChangePages(frame, live, sources, bulk.counts, bulk.runs).pages(),
         *OrderJobPages(frame, sources, access, bulk.decoders, bulk.runs).pages(),
         *OrderPreviewPages(frame, sources, access, bulk.runs).pages(),

@@ -1,7 +1,6 @@
 """Changes or exports selected dead letters or retries by a job, after a preview that counts them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -12,12 +11,12 @@ from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in
 from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
+from ingest.api.console.pages.queues.entry_actions import ACTIONS, EntryAction
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
@@ -27,67 +26,6 @@ from ingest.operations.jobs.requests import entry_request
 
 # A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.
 _newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}\Z")]])
-
-
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """A change or an export that a job makes.
-
-    Attributes:
-        kind: The kind of the job.
-        path: The path of its preview, below `/console`.
-        label: The label of the button.
-        text: Describes the effect.
-        style: The style of the button.
-    """
-
-    kind: JobKind
-    path: str
-    label: str
-    text: str
-    style: str = ""
-
-    @property
-    def entries(self) -> EntryKind:
-        """The kind of the entries."""
-        assert self.kind.entries is not None  # noqa: S101  of all kinds below
-        return self.kind.entries
-
-
-_ACTIONS = (
-    _Action(
-        JobKind.REPLAY,
-        "/dead-letters/replay",
-        "Replay",
-        "They return to the queue with fresh attempts, and workers fetch them before other orders.",
-    ),
-    _Action(
-        JobKind.DROP,
-        "/dead-letters/drop",
-        "Drop",
-        "They are deleted for good. Their orders are not stored unless they are enqueued again.",
-        "danger",
-    ),
-    _Action(
-        JobKind.EXPORT,
-        "/dead-letters/export-job",
-        "Export",
-        "They are written to a file with all their fields, and do not change. You can download it for 7 days.",
-    ),
-    _Action(
-        JobKind.RUN_NOW,
-        "/retries/run-now",
-        "Run now",
-        "Their next attempt is due now, and workers begin it within seconds.",
-    ),
-    _Action(
-        JobKind.DEAD_LETTER,
-        "/retries/dead-letter",
-        "Dead-letter",
-        "They become dead letters with the reason attempts_exhausted, and can be replayed later.",
-        "danger",
-    ),
-)
 
 
 class EntryChangePages:
@@ -109,9 +47,9 @@ class EntryChangePages:
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [page for action in _ACTIONS for page in self._pages_of(action)]
+        return [page for action in ACTIONS for page in self._pages_of(action)]
 
-    def _pages_of(self, action: _Action) -> Sequence[Page]:
+    def _pages_of(self, action: EntryAction) -> Sequence[Page]:
         async def preview(visit: Visit) -> web.StreamResponse:
             return self._frame.render(visit, "queues/change.html", **await self._model(visit, action))
 
@@ -124,7 +62,7 @@ class EntryChangePages:
         self._live.add(action.kind.value, part, Scope.OPERATE)
         return [Page("GET", action.path, preview, Scope.OPERATE), Page("POST", action.path, start, Scope.OPERATE)]
 
-    async def _model(self, visit: Visit, action: _Action) -> dict[str, Any]:
+    async def _model(self, visit: Visit, action: EntryAction) -> dict[str, Any]:
         form = inputs_of(visit)
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         if form.has("chosen") and not chosen.ids:
@@ -145,7 +83,7 @@ class EntryChangePages:
             "cancel": url(f"{ROOT}/{action.entries.path}", **values),
         }
 
-    async def _start(self, visit: Visit, action: _Action) -> web.StreamResponse:
+    async def _start(self, visit: Visit, action: EntryAction) -> web.StreamResponse:
         form = visit.form
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         connections = self._sources[source]
