@@ -1,11 +1,9 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
-from inspect import signature
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -13,8 +11,6 @@ from ingest.cli.terminal.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
 from ingest.domain.operating.backfill import InvalidPeriod, period_of
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-
-_Request = TypeVar("_Request")
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -96,22 +92,6 @@ class Changing:
 def option(panel: str, help_text: str, *names: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
     return typer.Option(*names, help=help_text, rich_help_panel=panel, **settings)
-
-
-def taking(parse: Callable[..., _Request]) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
-    """Decorate a command whose options another function parses, so that commands with the same options declare them once."""
-
-    def decorate(run: Callable[[_Request], None]) -> Callable[..., None]:
-        @wraps(run)
-        def command(**given: Any) -> None:
-            run(parse(**given))
-
-        # Typer reads the options from these two.
-        command.__annotations__ = parse.__annotations__
-        command.__signature__ = signature(parse)  # type: ignore[attr-defined]  # functions may have one
-        return command
-
-    return decorate
 
 
 def parse_ids(ids: Sequence[str]) -> list[str]:

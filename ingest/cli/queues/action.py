@@ -3,20 +3,25 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ingest.cli.invocation import backends_to_change, is_confirmed, say
+from ingest.cli.invocation import actor, backends_to_change, is_confirmed, say
 from ingest.cli.options import Changing
+from ingest.cli.queues.bulk import NotRecorded, change_directly, start_and_run
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import printable
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.operating.backfill import JobState
+from ingest.domain.operating.jobs import JobKind, JobProgress, JobState
 from ingest.domain.source_name import UNNAMED
+from ingest.operations.failed_orders.entries import NEWEST, DeadLetterEntries, RetryEntries, entries_of, open_entries
+from ingest.operations.jobs.requests import entry_request
 from ingest.process.interrupt import run_interruptible
+from ingest.queue.operate.dead_letters import Change
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -25,72 +30,123 @@ if TYPE_CHECKING:
     from ingest.operations.backends import Backends
 
 
+# The words of a change: `would VERB 3 entriesEND`, `DONE 3 entriesEND`.
+_WORDS = {
+    JobKind.REPLAY: ("replay", "replayed", ""),
+    JobKind.DROP: ("drop", "dropped", ""),
+    JobKind.RUN_NOW: ("run", "running", " now"),
+    JobKind.DEAD_LETTER: ("dead-letter", "dead-lettered", ""),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change of selected entries, and its words: `would {verb} 3 {nouns}{end}`, `{done} 3 {nouns}{end}`.
+    """A change of selected entries."""
 
-    Attributes:
-        noun: names one entry.
-        nouns: names several.
-        key: of the number of changed entries in JSON.
-        page: entries that one step changes.
-        survey: finds the entries of a source. The result has their `count`, their `reasons`, and `missing`, the IDs without
-            an entry.
-        apply: changes the entries that a survey of this source has found, and returns how many. Its callbacks get the number
-            of changed entries with the number of all that are examined, and the reason for a wait.
-    """
+    kind: JobKind
+    entries: EntryKind
+    options: Changing
 
-    verb: str
-    done: str
-    key: str
-    noun: str
-    nouns: str
-    page: int
-    survey: Callable[["Backends", ProgressDisplay], Awaitable[Any]]
-    apply: Callable[["Backends", Any, Callable[[int, int], None], Callable[[str], None]], Awaitable[int]]
-    end: str = ""
+    async def survey(self, backends: "Backends", display: ProgressDisplay) -> Any:
+        """Find the entries of a source."""
+        async with open_entries(backends, self.entries, display.say) as entries:
+            return await entries.survey(self.options.selection, on_progress=display.update)
+
+    async def apply(
+        self,
+        backends: "Backends",
+        found: Any,
+        on_progress: Callable[[int, int], None],
+        on_wait: Callable[[str], None],
+    ) -> int:
+        """Change the entries that a survey of this source has found, and return how many.
+
+        `on_progress` gets the number of changed entries with the number of all that are examined, and `on_wait` the reason for a wait.
+        """
+        selection = self.options.selection
+
+        def report(so_far: Change | JobProgress) -> None:
+            on_progress(so_far.done, so_far.done + so_far.gone)
+
+        async def request(client: "Redis") -> "JobRequest":
+            entries = entries_of(client, backends, self.entries)
+            newest = getattr(found, NEWEST, None)
+            return await entry_request(
+                entries, self.kind, selection, newest=newest, total=found.count, rate=self.options.rate
+            )
+
+        async def directly() -> int:
+            async with open_entries(backends, self.entries, on_wait) as entries:
+                change = await entries.change(self.kind, selection, found, actor=actor(), on_progress=report)
+                return change.done
+
+        if selection.ids:
+            return await change_directly(backends, self.kind, selection.ids, directly, on_wait)
+        try:
+            ended = await start_and_run(backends, request, report, on_wait)
+        except NotRecorded as error:
+            on_wait(f"PostgreSQL cannot record this change as a job, so it cannot be resumed: {error}")
+            return await directly()
+        if ended.state is not JobState.DONE:
+            on_wait(f"the job {ended.id} is {ended.state}: {ended.error or 'see `ingest job list`'}")
+        return ended.progress.done
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The words of the change: before and after it, and behind the entries."""
+        return _WORDS[self.kind]
+
+    @property
+    def step(self) -> int:
+        """The number of entries that one step changes."""
+        return DeadLetterEntries.step if self.entries is EntryKind.DEAD_LETTERS else RetryEntries.step
 
     def counted(self, count: int) -> str:
         """A number of entries: `1 retry`, `2,000 retries`."""
-        return f"{count:,} {self.noun if count == 1 else self.nouns}"
+        return f"{count:,} {self.entries.noun if count == 1 else self.entries.nouns}"
 
 
-def carry_out(action: Action, options: Changing) -> int:
-    """Count the matches, ask for confirmation, make the change, and report. Return the exit code.
+def carry_out(kind: JobKind, options: Changing) -> NoReturn:
+    """Count the matches, ask for confirmation, make the change, and report.
 
     Raises:
+        typer.Exit: with the exit code.
         ConfigError: a source has to be named, or confirmation is needed and there is no terminal. Then nothing is changed.
     """
+    assert kind.entries is not None  # noqa: S101  of all kinds in `_WORDS`
+    action = Action(kind, kind.entries, options)
+    verb, done_word, end_word = action.words
+    key = done_word.replace("-", "_")
     sources = backends_to_change(options.sources, dry_run=options.dry_run)
     found = run_interruptible(_survey(action, sources))
     missing = frozenset.intersection(*(each.missing for each in found.values()))
     for order_id in sorted(missing):
-        say(f"no {action.noun} for {printable(order_id)}")
+        say(f"no {action.entries.noun} for {printable(order_id)}")
     matched, done = sum(each.count for each in found.values()), dict.fromkeys(found, 0)
-    end = _of_source(found) + action.end
-    change = f"{action.verb} {action.counted(matched)}{end}"
+    end = _of_source(found) + end_word
+    change = f"{verb} {action.counted(matched)}{end}"
     if matched and not options.dry_run:
         if matched > 1 and not options.yes and not is_confirmed(f"Would {change}: {_matches(found)}.", change=change):
             say("nothing was changed")
-            return 1
+            raise typer.Exit(1)
         done = run_interruptible(_apply(action, sources, found))
     gone = 0 if options.dry_run else matched - sum(done.values())
     if options.as_json:
-        report = {"matched": matched, action.key: sum(done.values()), "gone": gone, "reasons": _reasons(found)}
+        report = {"matched": matched, key: sum(done.values()), "gone": gone, "reasons": _reasons(found)}
         if UNNAMED not in found:
             report["sources"] = [
-                {"source": name, "matched": each.count, action.key: done[name], "reasons": dict(each.reasons)}
+                {"source": name, "matched": each.count, key: done[name], "reasons": dict(each.reasons)}
                 for name, each in found.items()
             ]
         typer.echo(json.dumps(report | {"missing": sorted(missing), "dry_run": options.dry_run}))
     elif not matched:
-        typer.echo(f"no {action.noun} matches")
+        typer.echo(f"no {action.entries.noun} matches")
     elif options.dry_run:
         typer.echo(f"would {change}: {_matches(found)}")
     else:
         note = f"; {gone:,} were already gone" if gone else f": {_matches(found)}"
-        typer.echo(f"{action.done} {action.counted(sum(done.values()))}{end}{note}")
-    return 1 if missing else 0
+        typer.echo(f"{done_word} {action.counted(sum(done.values()))}{end}{note}")
+    raise typer.Exit(1 if missing else 0)
 
 
 async def _survey(action: Action, sources: Mapping[str, "Backends"]) -> dict[str, Any]:
@@ -100,7 +156,7 @@ async def _survey(action: Action, sources: Mapping[str, "Backends"]) -> dict[str
 
 async def _apply(action: Action, sources: Mapping[str, "Backends"], found: Mapping[str, Any]) -> dict[str, int]:
     done = dict.fromkeys(found, 0)
-    with ProgressDisplay(action.verb, total := sum(each.count for each in found.values())) as display:
+    with ProgressDisplay(action.words[0], total := sum(each.count for each in found.values())) as display:
         for name in [name for name, each in found.items() if each.count]:
             before = sum(done.values())
 
@@ -113,35 +169,10 @@ async def _apply(action: Action, sources: Mapping[str, "Backends"], found: Mappi
             except (asyncio.CancelledError, QueueUnavailable):
                 display.say(
                     f"stopped after {action.counted(sum(done.values()))} of {total:,};"
-                    f" up to {action.page} more may have been changed as well"
+                    f" up to {action.step} more may have been changed as well"
                 )
                 raise
     return done
-
-
-async def applied(
-    servers: "Backends",
-    request: "Callable[[Redis], Awaitable[JobRequest]]",
-    directly: Callable[[], Awaitable[int]],
-    on_progress: Callable[[int, int], None],
-    on_wait: Callable[[str], None],
-) -> int:
-    """Make the changes of a request as a job. Return how many were made.
-
-    Without PostgreSQL, which records jobs, make them directly.
-    """
-    from ingest.cli.queues.bulk import NotRecorded, start_and_run
-
-    try:
-        ended = await start_and_run(
-            servers, request, lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone), on_wait
-        )
-    except NotRecorded as error:
-        on_wait(f"PostgreSQL cannot record this change as a job, so it cannot be resumed: {error}")
-        return await directly()
-    if ended.state is not JobState.DONE:
-        on_wait(f"the job {ended.id} is {ended.state}: {ended.error or 'see `ingest job list`'}")
-    return ended.progress.done
 
 
 def _of_source(found: Mapping[str, Any]) -> str:

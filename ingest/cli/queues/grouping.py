@@ -1,39 +1,45 @@
 """Prints the groups of dead letters or retries."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
-import typer
-
-from ingest.cli.invocation import say
+from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
 from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.source_name import UNNAMED
+from ingest.operations.failed_orders.group_surveys import group
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ingest.operations.failed_orders.groups import EntryGroup, GroupedEntries
+    from ingest.cli.queues.criteria import Chosen
+    from ingest.operations.failed_orders.groups import EntryGroup
 
 _TABLE = Table(("count", "reason", "newest", "oldest", "orders", "error"), names=1, facts=5)
 _LONGEST = 200
 
 
-def print_groups(found: "GroupedEntries", *, nouns: str, with_source: bool, as_json: bool) -> None:
+def print_groups(kind: EntryKind, chosen: "Chosen", *, as_json: bool) -> None:
     """Print one line for each group, the largest first."""
+    sources = backends_of_sources(chosen.sources)
+    found = run_with_progress("reading", partial(group, [*sources.values()], kind, chosen.selection))
+    with_source = UNNAMED not in sources
     if as_json:
         with standard_output() as stream:
             stream.writelines(json.dumps(group.as_dict()) + "\n" for group in found.groups)
     elif not found.groups:
-        say(f"no {nouns}")
+        say(f"no {kind.nouns}")
     else:
         rows = [(group.source, *_row(group)) if with_source else _row(group) for group in found.groups]
         table = _TABLE.with_column("source") if with_source else _TABLE
         with standard_output() as stream:
             lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
             stream.writelines(line + "\n" for line in lines)
-    raise typer.Exit
 
 
 def _row(group: "EntryGroup") -> tuple[str, ...]:

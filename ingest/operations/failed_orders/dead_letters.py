@@ -1,11 +1,11 @@
-"""Finds, surveys, replays, drops and exports dead letters.
+"""Finds, replays and exports dead letters.
 
-Replaying, dropping and surveying wait while Redis is unavailable or full. Exporting raises `QueueUnavailable`. Finding omits the
+Replaying waits while Redis is unavailable or full. Exporting raises `QueueUnavailable`. Finding omits the
 partitions that cannot be used, and reports them. If the process dies here, each dead letter is either moved or untouched.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
@@ -24,7 +24,7 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     paced,
 )
 from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
+from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
@@ -166,18 +166,6 @@ async def _write(
     return WrittenDeadLetters(count, has_more=False, missing=selection.ids - named)
 
 
-async def survey(
-    backends: Backends,
-    selection: Selection,
-    *,
-    on_progress: Callable[[int], None] = _ignore,
-    on_wait: Callable[[str], None] = _ignore,
-) -> TotalSurvey:
-    """Count the dead letters that match, by reason."""
-    async with _open(backends, on_wait) as dead_letters:
-        return await dead_letters.survey(selection, on_progress=on_progress)
-
-
 async def replay(
     backends: Backends,
     selection: Selection,
@@ -187,25 +175,7 @@ async def replay(
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
     """Put matching dead letters back into the queue, up to `newest`. See `PartitionedDeadLetters.replay`."""
-    async with _open(backends, on_wait) as dead_letters:
-        return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
-
-
-async def drop(
-    backends: Backends,
-    selection: Selection,
-    *,
-    newest: Mapping[str, str] | None = None,
-    on_progress: Callable[[Change], None] = _ignore,
-    on_wait: Callable[[str], None] = _ignore,
-) -> Change:
-    """Delete matching dead letters, up to `newest`. See `PartitionedDeadLetters.drop`."""
-    async with _open(backends, on_wait) as dead_letters:
-        return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
-
-
-@asynccontextmanager
-async def _open(backends: Backends, on_wait: Callable[[str], None]) -> AsyncIterator[PartitionedDeadLetters]:
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
-        yield PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
+        dead_letters = PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
+        return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)

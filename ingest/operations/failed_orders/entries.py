@@ -15,11 +15,13 @@ from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import FailedEntry, Selection
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations.backends import Backends
+from ingest.queue.operate.dead_letters import PAGE as DEAD_LETTERS_IN_STEP
 from ingest.queue.operate.dead_letters import Change, is_entry_id
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
 from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
 from ingest.queue.operate.repeated_calls import refuse_to_wait
+from ingest.queue.operate.retries import PAGE as RETRIES_IN_STEP
 from ingest.queue.operate.retries import Position
 from ingest.queue.redis.connection import control_client
 
@@ -45,10 +47,12 @@ class DeadLetterEntries:
 
     Attributes:
         cursor: the type of the value in the cursor of a page.
+        step: entries that one step of a change contains.
     """
 
     queue: PartitionedDeadLetters
     cursor: ClassVar[Any] = str
+    step: ClassVar[int] = DEAD_LETTERS_IN_STEP
 
     def position(self, cursor: str) -> str:
         """Return the position in a cursor.
@@ -99,6 +103,7 @@ class RetryEntries:
 
     queue: PartitionedRetries
     cursor: ClassVar[Any] = tuple[str, str]
+    step: ClassVar[int] = RETRIES_IN_STEP
 
     def position(self, cursor: tuple[str, str]) -> Position:
         """Return the position in a cursor."""

@@ -1,17 +1,13 @@
-"""Lists, runs and dead-letters orders that wait for their next attempt.
+"""Finds orders that wait for their next attempt."""
 
-Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe.
-"""
-
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
+from ingest.queue.operate.partitioned.retries import PartitionedRetries
 from ingest.queue.redis.connection import control_client
 
 
@@ -37,7 +33,11 @@ async def find(
     limit: int,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
 ) -> FoundRetries:
-    """Find the soonest retries that match, at most `limit`."""
+    """Find the soonest retries that match, at most `limit`.
+
+    Raises:
+        QueueUnavailable: Redis cannot be used right now.
+    """
     found: list[tuple[str, RetryEntry]] = []
     examined = 0
     async with control_client(sources[0].redis_url) as client:
@@ -65,37 +65,3 @@ async def find(
         return FoundRetries(found[:limit], has_more=True, missing=frozenset())
     missing = selection.ids.difference(entry.order_id for _, entry in found)
     return FoundRetries(found, has_more=False, missing=missing)
-
-
-async def survey(
-    backends: Backends,
-    selection: Selection,
-    *,
-    on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
-) -> TotalRetrySurvey:
-    """Find the retries that match, and count them by reason."""
-    async with _open(backends) as retries:
-        total = await retries.count()
-        return await retries.survey(selection, on_progress=lambda examined: on_progress(examined, total))
-
-
-async def run_now(
-    backends: Backends, found: TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
-) -> int:
-    """Make the found retries due now. Returns how many still waited. Workers read them within two seconds."""
-    async with _open(backends) as retries:
-        return await retries.run_now(found, on_progress=on_progress)
-
-
-async def dead_letter(
-    backends: Backends, found: TotalRetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
-) -> int:
-    """Dead-letter the found retries. Returns how many still waited. The dead letters include the actor."""
-    async with _open(backends) as retries:
-        return await retries.dead_letter(found, actor, on_progress=on_progress)
-
-
-@asynccontextmanager
-async def _open(backends: Backends) -> AsyncIterator[PartitionedRetries]:
-    async with control_client(backends.redis_url) as client:
-        yield PartitionedRetries(client, layout_reader(client, backends.stream), backends.group)

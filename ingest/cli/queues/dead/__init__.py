@@ -3,46 +3,12 @@
 The selection of dead letters is the same for all its commands.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
-from ingest.cli.options import TIME, AsJson, Changing, DryRun, SourcesToChange, Yes, taking
-from ingest.cli.queues.criteria import SELECTION, Attributes, Rate, Shape, Text, selection_or_all, selection_to_change
-from ingest.domain.deliveries.delivery import DeadReason
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from ingest.domain.operating.jobs import JobRequest
-    from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import Change
-    from ingest.queue.operate.partitioned.dead_letters import TotalSurvey
+from ingest.cli.options import Changing
+from ingest.cli.queues.criteria import changing
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.operating.jobs import JobKind
 
 COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
-
-Ids = Annotated[
-    list[str] | None,
-    typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID", hidden=True),
-]
-Reasons = Annotated[
-    list[DeadReason] | None,
-    typer.Option(
-        "--reason",
-        help=f"Dead-lettered for this reason. Repeatable. One of {', '.join(DeadReason)}.",
-        metavar="REASON",
-        rich_help_panel=SELECTION,
-    ),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(help=f"Dead-lettered at this time or later. {TIME}", metavar="TIME", rich_help_panel=SELECTION),
-]
-Until = Annotated[
-    str | None, typer.Option(help=f"Dead-lettered before this time. {TIME}", metavar="TIME", rich_help_panel=SELECTION)
-]
-Everything = Annotated[bool, typer.Option("--all", help="All dead letters.", rich_help_panel=SELECTION)]
 
 
 def dead() -> None:
@@ -66,39 +32,7 @@ def dead() -> None:
     """
 
 
-def _changing(  # noqa: PLR0913  the options of a command
-    ids: Ids = None,
-    *,
-    source: SourcesToChange = None,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    shape: Shape = None,
-    attribute: Attributes = None,
-    everything: Everything = False,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> Changing:
-    """The options of the commands that change something: criteria or `--all` are required.
-
-    Raises:
-        ConfigError: as `selection_to_change`.
-    """
-    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
-    selection_to_change(
-        selection,
-        everything=everything,
-        nouns="dead letters",
-        noun="dead letter",
-        names="IDs, --reason, --since or another criterion",
-    )
-    return Changing(selection, source, dry_run, yes, as_json, rate)
-
-
-@taking(_changing)
+@changing(EntryKind.DEAD_LETTERS)
 def replay(options: Changing) -> None:
     """Put dead letters back into the queue.
 
@@ -125,12 +59,12 @@ def replay(options: Changing) -> None:
 
     `ingest dead replay --all --yes --json` replays all without a confirmation, and prints JSON.
     """
-    from ingest.operations.failed_orders import dead_letters
+    from ingest.cli.queues.action import carry_out
 
-    raise typer.Exit(_change("replay", "replayed", dead_letters.replay, options, "dead_letters.replay"))
+    carry_out(JobKind.REPLAY, options)
 
 
-@taking(_changing)
+@changing(EntryKind.DEAD_LETTERS)
 def drop(options: Changing) -> None:
     """Delete dead letters permanently.
 
@@ -149,62 +83,6 @@ def drop(options: Changing) -> None:
 
     `ingest dead export --output dead.jsonl && ingest dead drop --all --yes` keeps a copy.
     """
-    from ingest.operations.failed_orders import dead_letters
+    from ingest.cli.queues.action import carry_out
 
-    raise typer.Exit(_change("drop", "dropped", dead_letters.drop, options, "dead_letters.drop"))
-
-
-def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, kind: str) -> int:
-    """Make the change `apply` of `ingest.operations.failed_orders.dead_letters`, without IDs as a job of a kind. Return the exit code."""
-    from ingest.cli.queues.action import Action, applied, carry_out
-    from ingest.cli.queues.bulk import change_directly
-    from ingest.domain.deliveries.entry_kind import EntryKind
-    from ingest.domain.operating.jobs import JobKind
-    from ingest.operations.failed_orders.dead_letters import survey
-    from ingest.operations.failed_orders.entries import entries_of
-    from ingest.operations.jobs.requests import entry_request
-    from ingest.queue.operate.dead_letters import PAGE
-
-    async def apply_to(
-        backends: "Backends",
-        found: "TotalSurvey",
-        on_progress: Callable[[int, int], None],
-        on_wait: Callable[[str], None],
-    ) -> int:
-        async def request(client: "Redis") -> "JobRequest":
-            return await entry_request(
-                entries_of(client, backends, EntryKind.DEAD_LETTERS),
-                JobKind(kind),
-                options.selection,
-                newest=found.newest,
-                total=found.count,
-                rate=options.rate,
-            )
-
-        async def directly() -> int:
-            result: Change = await apply(
-                backends,
-                options.selection,
-                newest=found.newest,
-                on_progress=lambda so_far: on_progress(so_far.done, so_far.done + so_far.gone),
-                on_wait=on_wait,
-            )
-            return result.done
-
-        if ids := options.selection.ids:
-            return await change_directly(backends, JobKind(kind), ids, directly, on_wait)
-        return await applied(backends, request, directly, on_progress, on_wait)
-
-    action = Action(
-        verb=verb,
-        done=done,
-        key=done,
-        noun="dead letter",
-        nouns="dead letters",
-        page=PAGE,
-        survey=lambda backends, display: survey(
-            backends, options.selection, on_progress=display.update, on_wait=display.say
-        ),
-        apply=apply_to,
-    )
-    return carry_out(action, options)
+    carry_out(JobKind.DROP, options)

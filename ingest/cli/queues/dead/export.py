@@ -9,11 +9,10 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.invocation import backends_of_sources, reader, say
-from ingest.cli.options import Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
-from ingest.cli.queues.dead import Ids, Reasons, Since, Until
+from ingest.cli.queues.criteria import Chosen, selecting
 from ingest.cli.terminal.output import is_resumable, part_of, resumable_file, standard_output
 from ingest.cli.terminal.text import counted
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 
 if TYPE_CHECKING:
@@ -29,16 +28,10 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def export(  # noqa: PLR0913  the options of a command
-    ids: Ids = None,
+@selecting(EntryKind.DEAD_LETTERS)
+def export(
+    chosen: Chosen,
     *,
-    source: Sources = None,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    shape: Shape = None,
-    attribute: Attributes = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="At most N dead letters per second.", metavar="N", min=0.001, max=1_000_000),
@@ -83,23 +76,22 @@ def export(  # noqa: PLR0913  the options of a command
         output = None
     if (force or resume) and output is None:
         raise ConfigError(f"{'--force' if force else '--resume'} requires --output")
-    if resume and (force or ids):
+    if resume and (force or chosen.selection.ids):
         raise ConfigError(f"--resume continues an export without {'--force' if force else 'IDs'}")
-    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
-    sources = [*backends_of_sources(source).values()]
-    chosen = (file_format or Format.JSONL).value
+    sources = [*backends_of_sources(chosen.sources).values()]
+    written_as = (file_format or Format.JSONL).value
     with standard_output() if output is None else resumable_file(output, replace=force, resume=resume) as stream:
-        head = dead_letter_export.head_of(chosen)
-        lines, after = _written(stream, head, chosen) if resume else (0, None)
+        head = dead_letter_export.head_of(written_as)
+        lines, after = _written(stream, head, written_as) if resume else (0, None)
         stream.write("" if lines else head)
 
         def write(source: str, entries: "Sequence[DeadLetterEntry]") -> None:
-            stream.write(dead_letter_export.lines_of(entries, source, chosen))
+            stream.write(dead_letter_export.lines_of(entries, source, written_as))
 
         export_all = partial(
             dead_letters.export,
             sources,
-            selection,
+            chosen.selection,
             write,
             reader=reader("dead export"),
             after=after,

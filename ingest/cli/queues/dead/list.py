@@ -10,14 +10,14 @@ from functools import partial
 import typer
 
 from ingest.cli.invocation import backends_of_sources, reader, say
-from ingest.cli.options import AsJson, Limit, Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
-from ingest.cli.queues.dead import Ids, Reasons, Since, Until
+from ingest.cli.options import AsJson, Limit
+from ingest.cli.queues.criteria import Chosen, selecting
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
 from ingest.cli.terminal.width import Table, width_of
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 
 _TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
@@ -26,16 +26,10 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-def list_(  # noqa: PLR0913  the options of a command
-    ids: Ids = None,
+@selecting(EntryKind.DEAD_LETTERS)
+def list_(
+    chosen: Chosen,
     *,
-    source: Sources = None,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    shape: Shape = None,
-    attribute: Attributes = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -64,17 +58,16 @@ def list_(  # noqa: PLR0913  the options of a command
     from ingest.cli.queues.dead.search import exit_code_of, print_json, search
     from ingest.operations.failed_orders import dead_letters
 
-    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
-    sources = backends_of_sources(source)
+    sources = backends_of_sources(chosen.sources)
     if as_json:
-        raise typer.Exit(exit_code_of(print_json([*sources.values()], selection, reader("dead list"), limit)))
+        raise typer.Exit(exit_code_of(print_json([*sources.values()], chosen.selection, reader("dead list"), limit)))
     is_named = UNNAMED not in sources
     rows: list[Row] = []
 
     def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
         rows.extend((source, *_row(entry)) if is_named else _row(entry) for entry in entries)
 
-    found = search(partial(dead_letters.find, [*sources.values()], selection, write, limit=limit))
+    found = search(partial(dead_letters.find, [*sources.values()], chosen.selection, write, limit=limit))
     if rows:
         with standard_output() as stream:
             lines = lines_of(rows, width_of(stream), with_source=is_named)

@@ -1,42 +1,11 @@
 """`ingest retries`: lists, runs and dead-letters orders that wait for their next attempt."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
-from ingest.cli.invocation import actor
-from ingest.cli.options import (
-    TIME,
-    AsJson,
-    Changing,
-    DryRun,
-    SourcesToChange,
-    Yes,
-    taking,
-)
-from ingest.cli.queues.criteria import Attributes, Rate, Shape, Text, selection_or_all, selection_to_change
-from ingest.domain.deliveries.delivery import RetryReason
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from ingest.domain.operating.jobs import JobRequest
-    from ingest.operations.backends import Backends
+from ingest.cli.options import Changing
+from ingest.cli.queues.criteria import changing
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.operating.jobs import JobKind
 
 COMMANDS = ("list", "groups", "run-now", "dead-letter")
-
-Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
-Reasons = Annotated[
-    list[RetryReason] | None,
-    typer.Option(
-        "--reason", help=f"Retried for this reason. Repeatable. One of {', '.join(RetryReason)}.", metavar="REASON"
-    ),
-]
-Since = Annotated[str | None, typer.Option(help=f"First enqueued at this time or later. {TIME}", metavar="TIME")]
-Until = Annotated[str | None, typer.Option(help=f"First enqueued before this time. {TIME}", metavar="TIME")]
-Everything = Annotated[bool, typer.Option("--all", help="All retries.")]
 
 
 def retries() -> None:
@@ -53,35 +22,7 @@ def retries() -> None:
     """
 
 
-def _changing(  # noqa: PLR0913  the options of a command
-    ids: Ids = None,
-    *,
-    source: SourcesToChange = None,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    shape: Shape = None,
-    attribute: Attributes = None,
-    everything: Everything = False,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> Changing:
-    """The options of the commands that change something: criteria or `--all` are required."""
-    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
-    selection_to_change(
-        selection,
-        everything=everything,
-        nouns="retries",
-        noun="retry",
-        names="order IDs, --reason or another criterion",
-    )
-    return Changing(selection, source, dry_run, yes, as_json, rate)
-
-
-@taking(_changing)
+@changing(EntryKind.RETRIES)
 def run_now(options: Changing) -> None:
     """Make the next attempt of orders due now.
 
@@ -96,13 +37,12 @@ def run_now(options: Changing) -> None:
 
     `ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
     """
-    from ingest.operations.failed_orders import retries
+    from ingest.cli.queues.action import carry_out
 
-    words = {"verb": "run", "done": "running", "key": "running", "end": " now"}
-    raise typer.Exit(_change(words, retries.run_now, options, "retries.run_now"))
+    carry_out(JobKind.RUN_NOW, options)
 
 
-@taking(_changing)
+@changing(EntryKind.RETRIES)
 def dead_letter(options: Changing) -> None:
     """Move orders that will be retried to the dead letters.
 
@@ -117,43 +57,6 @@ def dead_letter(options: Changing) -> None:
 
     `ingest dead replay 536365` puts it back into the queue.
     """
-    from ingest.operations.failed_orders import retries
+    from ingest.cli.queues.action import carry_out
 
-    words = {"verb": "dead-letter", "done": "dead-lettered", "key": "dead_lettered"}
-    apply = partial(retries.dead_letter, actor=actor())
-    raise typer.Exit(_change(words, apply, options, "retries.dead_letter"))
-
-
-def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing, kind: str) -> int:
-    """Make the change `apply` of `ingest.operations.failed_orders.retries`, without IDs as a job of a kind. Return the exit code."""
-    from ingest.cli.queues.action import Action, applied, carry_out
-    from ingest.cli.queues.bulk import change_directly
-    from ingest.domain.deliveries.entry_kind import EntryKind
-    from ingest.domain.operating.jobs import JobKind
-    from ingest.operations.failed_orders.entries import entries_of
-    from ingest.operations.failed_orders.retries import survey
-    from ingest.operations.jobs.requests import entry_request
-    from ingest.queue.operate.retries import PAGE
-
-    async def apply_to(backends: "Backends", found: Any, on_progress: Any, on_wait: Callable[[str], None]) -> int:
-        async def request(client: "Redis") -> "JobRequest":
-            waiting = entries_of(client, backends, EntryKind.RETRIES)
-            return await entry_request(waiting, JobKind(kind), options.selection, total=found.count, rate=options.rate)
-
-        async def directly() -> int:
-            changed: int = await apply(backends, found, on_progress=lambda done: on_progress(done, done))
-            return changed
-
-        if ids := options.selection.ids:
-            return await change_directly(backends, JobKind(kind), ids, directly, on_wait)
-        return await applied(backends, request, directly, on_progress, on_wait)
-
-    action = Action(
-        **words,
-        noun="retry",
-        nouns="retries",
-        page=PAGE,
-        survey=lambda backends, display: survey(backends, options.selection, on_progress=display.update),
-        apply=apply_to,
-    )
-    return carry_out(action, options)
+    carry_out(JobKind.DEAD_LETTER, options)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from ingest.cli.invocation import backends_of_sources, say
-from ingest.cli.options import AsJson, Limit, Sources
-from ingest.cli.queues.criteria import Attributes, Shape, Text, selection_or_all
-from ingest.cli.queues.retries import Ids, Reasons, Since, Until
+from ingest.cli.options import AsJson, Limit
+from ingest.cli.queues.criteria import Chosen, selecting
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
 from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 
 if TYPE_CHECKING:
@@ -25,16 +25,10 @@ _TABLE = Table(("order", "next attempt", "attempt", "reason", "error"), names=1,
 _LONGEST_ERROR = 100
 
 
-def list_(  # noqa: PLR0913  the options of a command
-    ids: Ids = None,
+@selecting(EntryKind.RETRIES)
+def list_(
+    chosen: Chosen,
     *,
-    source: Sources = None,
-    reason: Reasons = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    shape: Shape = None,
-    attribute: Attributes = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -58,9 +52,8 @@ def list_(  # noqa: PLR0913  the options of a command
     from ingest.operations.failed_orders.entry_json import listed_as_object
     from ingest.operations.failed_orders.retries import find
 
-    sources = backends_of_sources(source)
-    selection = selection_or_all(ids, reason, since, until, text, shape, attribute)
-    search = partial(find, [*sources.values()], selection, limit=limit)
+    sources = backends_of_sources(chosen.sources)
+    search = partial(find, [*sources.values()], chosen.selection, limit=limit)
     found = run_with_progress("searching", search)
     for missing in sorted(found.missing):
         say(f"no retry for {printable(missing)}")
