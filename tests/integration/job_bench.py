@@ -64,14 +64,10 @@ class Bench:
             await self.client.hset(self.keys.retry_entries, name, msgspec.msgpack.encode(about))
             await self.client.zadd(self.keys.retry, {name: due + number})
 
-    async def start(self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
-        return await self._start(kind, selection, rate)
-
-    async def start_export(self, file_format: str, selection: Selection = EVERYTHING, rate: float | None = None) -> Job:
-        return await self._start(JobKind.EXPORT, selection, rate, file_format)
-
-    async def _start(self, kind: JobKind, selection: Selection, rate: float | None, file_format: str = "jsonl") -> Job:
-        entries = self.entries[EntryKind.DEAD_LETTERS]
+    async def start(
+        self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None, file_format: str = "jsonl"
+    ) -> Job:
+        entries = self.entries[kind.entries or EntryKind.DEAD_LETTERS]
         request = await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
         return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
 

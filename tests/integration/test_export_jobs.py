@@ -15,7 +15,7 @@ from shipped import as_admin, as_api
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.domain.errors import StoreUnavailable
-from ingest.domain.operating.jobs import Job, JobProgress, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.run import JobRun
@@ -47,7 +47,7 @@ async def test_an_export_covers_all_partitions_and_what_matched_when_it_was_requ
         await bench.add(70, keys, first=1_000 * number, error="HTTP 422: order 7 is unknown")
         await bench.add(5, keys, first=1_000 * number + 500)
     selection = Selection(filter=EntryFilter(shape="HTTP 422: order 9 is unknown"))
-    job = await bench.start_export(file_format, selection)
+    job = await bench.start(JobKind.EXPORT, file_format=file_format, selection=selection)
     await bench.add(5, parts[0], first=9_000, error="HTTP 422: order 7 is unknown")
 
     assert await JobRun(job, bench.parts).run() is JobState.DONE
@@ -62,7 +62,7 @@ async def test_an_export_covers_all_partitions_and_what_matched_when_it_was_requ
 async def test_an_export_that_is_interrupted_again_and_again_contains_each_dead_letter_once(bench: Bench) -> None:
     # A page of them is a part.
     await bench.add(800, document="x" * 4_000)
-    job = await bench.start_export("csv")
+    job = await bench.start(JobKind.EXPORT, file_format="csv")
 
     for interrupted in range(1, 4):
         await interrupted_run(job, bench, steps=1)
@@ -80,7 +80,7 @@ async def test_an_export_that_is_interrupted_again_and_again_contains_each_dead_
 
 async def test_an_export_whose_parts_were_deleted_before_it_is_resumed_begins_again(bench: Bench) -> None:
     await bench.add(500, document="x" * 4_000)
-    job = await bench.start_export("jsonl")
+    job = await bench.start(JobKind.EXPORT)
     await interrupted_run(job, bench, steps=2)
     await bench.parts.jobs.record(job, JobProgress(400, 0, 400, per_second=9.0))
     await operations.cancel(bench.parts.jobs, bench.parts.audit_log, job.id, "me")
@@ -98,7 +98,7 @@ async def test_an_export_whose_parts_were_deleted_before_it_is_resumed_begins_ag
 
 async def test_an_export_of_nothing_is_an_empty_file(bench: Bench) -> None:
     for file_format, text in (("jsonl", b""), ("csv", b"id,source,order_id,")):
-        job = await bench.start_export(file_format)
+        job = await bench.start(JobKind.EXPORT, file_format=file_format)
 
         await JobRun(job, bench.parts).run()
 
@@ -109,7 +109,7 @@ async def test_an_export_of_nothing_is_an_empty_file(bench: Bench) -> None:
 
 async def test_an_export_waits_for_postgresql_with_what_it_has_read(bench: Bench) -> None:
     await bench.add(30)
-    job = await bench.start_export("jsonl")
+    job = await bench.start(JobKind.EXPORT)
     reasons: list[str] = []
     parts = replace(bench.parts, output=_OnceUnavailable(bench.pool))
 
@@ -121,7 +121,7 @@ async def test_an_export_waits_for_postgresql_with_what_it_has_read(bench: Bench
 
 async def test_an_export_with_a_rate_takes_its_time(bench: Bench) -> None:
     await bench.add(30)
-    job = await bench.start_export("jsonl", rate=20)
+    job = await bench.start(JobKind.EXPORT, rate=20)
     seen: list[int] = []
     begun = time.monotonic()
 
@@ -133,7 +133,7 @@ async def test_an_export_with_a_rate_takes_its_time(bench: Bench) -> None:
 
 async def test_an_export_of_single_dead_letters_is_no_job(bench: Bench) -> None:
     with pytest.raises(InvalidSelection, match="IDs"):
-        await bench.start_export("csv", Selection(ids=frozenset({"o1"})))
+        await bench.start(JobKind.EXPORT, file_format="csv", selection=Selection(ids=frozenset({"o1"})))
 
 
 class _OnceUnavailable(JobOutput):

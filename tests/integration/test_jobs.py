@@ -19,7 +19,6 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.group_surveys import GroupSurveys, group
-from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
@@ -139,11 +138,9 @@ async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_a
 
 async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile(bench: Bench) -> None:
     await bench.add_retries(230)
-    selection = Selection(filter=EntryFilter(shape="HTTP 503"))
-    request = await entry_request(bench.entries[EntryKind.RETRIES], JobKind.RUN_NOW, selection)
-    job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
+    job = await bench.start(JobKind.RUN_NOW, Selection(filter=EntryFilter(shape="HTTP 503")))
     # An order whose attempt has failed again waits in a new entry, later than all.
-    again = f"{request.selection['until_ms'][bench.parts.servers.stream] + 1}-0"
+    again = f"{job.request.selection['until_ms'][bench.parts.servers.stream] + 1}-0"
     about = ["order_id", "o1", "retry_reason", "http_status", "retry_error", "HTTP 503", "attempt", "3"]
     await bench.client.hset(bench.keys.retry_entries, again, msgspec.msgpack.encode(about))
     await bench.client.zadd(bench.keys.retry, {again: 5_000_000_000_000})
@@ -159,8 +156,7 @@ async def test_retries_are_run_now_once_each_also_when_they_fail_again_meanwhile
 
 async def test_retries_are_dead_lettered_by_who_requested_it(bench: Bench) -> None:
     await bench.add_retries(120)
-    request = await entry_request(bench.entries[EntryKind.RETRIES], JobKind.DEAD_LETTER, Selection(everything=True))
-    job = await operations.start(bench.parts.jobs, bench.parts.audit_log, request, "me", "one")
+    job = await bench.start(JobKind.DEAD_LETTER)
 
     await JobRun(job, bench.parts).run()
 
