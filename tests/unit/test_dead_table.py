@@ -1,10 +1,17 @@
 """The layout of the table of dead letters, from the widest terminal to the narrowest."""
 
+from collections.abc import Iterator, Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ingest.cli.queues.dead.list import lines_of
+from ingest.cli.queues.dead.list import TABLE, below
+
+
+def lines_of(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
+    return TABLE.lines(rows, list(map(below, rows)), width)
+
 
 ROW = ("1763629200123-0", "536365", "not_found", "3", "2 h ago", "", "HTTP 404")
 OTHER = ("1763629200124-0", "1", "attempts_exhausted", "10", "3 d ago", "2, 1 d ago", "HTTP 500 " * 12)

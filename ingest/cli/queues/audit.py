@@ -9,7 +9,7 @@ from ingest.cli.options import TIME, AsJson, Limit, Sources, parse_period
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.process.interrupt import run_interruptible
 
@@ -68,9 +68,7 @@ def audit(
             stream.writelines(printable_json(msgspec.json.encode(as_object(each)).decode()) + "\n" for each in found)
     elif found:
         rows = [_row(each) for each in found]
-        with standard_output() as stream:
-            lines = _TABLE.lines(rows, [row[-1] for row in rows], width_of(stream))
-            stream.writelines(line + "\n" for line in lines)
+        print_table(_TABLE, rows, [row[-1] for row in rows])
     else:
         say("no changes")
 

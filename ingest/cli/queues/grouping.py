@@ -9,7 +9,7 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.failed_orders.group_surveys import group
@@ -37,9 +37,7 @@ def print_groups(kind: EntryKind, chosen: "Chosen", *, as_json: bool) -> None:
     else:
         rows = [(group.source, *_row(group)) if with_source else _row(group) for group in found.groups]
         table = _TABLE.with_column("source") if with_source else _TABLE
-        with standard_output() as stream:
-            lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
-            stream.writelines(line + "\n" for line in lines)
+        print_table(table, rows, [row[-1] for row in rows])
 
 
 def _row(group: "EntryGroup") -> tuple[str, ...]:

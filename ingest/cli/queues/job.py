@@ -11,7 +11,7 @@ from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.errors import UserError
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
@@ -194,6 +194,4 @@ def _print_table(found: "Sequence[Job]", *, with_source: bool) -> None:
         for each in found
     ]
     table = _TABLE.with_column("source") if with_source else _TABLE
-    with standard_output() as stream:
-        below = ["  ".join(filter(None, (row[-1], row[-2]))) for row in rows]
-        stream.writelines(line + "\n" for line in table.lines(rows, below, width_of(stream)))
+    print_table(table, rows, ["  ".join(filter(None, (row[-1], row[-2]))) for row in rows])

@@ -9,7 +9,7 @@ from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
@@ -65,8 +65,5 @@ def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
         for each in found
     ]
     table = _TABLE.with_column("source") if with_source else _TABLE
-    with standard_output() as stream:
-        # A problem is first, because a narrow terminal cuts the line.
-        below = ["  ".join(filter(None, (row[-1], f"{row[-4]} to {row[-3]}", row[-2]))) for row in rows]
-        lines = table.lines(rows, below, width_of(stream))
-        stream.writelines(line + "\n" for line in lines)
+    # A problem is first, because a narrow terminal cuts the line.
+    print_table(table, rows, ["  ".join(filter(None, (row[-1], f"{row[-4]} to {row[-3]}", row[-2]))) for row in rows])

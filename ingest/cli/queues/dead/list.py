@@ -3,7 +3,7 @@
 The table shows the columns that fit the terminal. On a narrow one, the error is on a separate line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,27 +12,21 @@ import typer
 from ingest.cli.invocation import backends_of_sources, reader, say
 from ingest.cli.options import AsJson, Limit
 from ingest.cli.queues.criteria import Chosen, selecting
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 
-_TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
+TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
 _LONGEST_ERROR = 100
 
 Row = tuple[str, ...]
 
 
 @selecting(EntryKind.DEAD_LETTERS)
-def list_(
-    chosen: Chosen,
-    *,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
+def list_(chosen: Chosen, *, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List dead letters, newest first. Changes nothing.
 
     An ID is the ID of a dead letter, or of an order for all its dead letters.
@@ -69,20 +63,12 @@ def list_(
 
     found = search(partial(dead_letters.find, [*sources.values()], chosen.selection, write, limit=limit))
     if rows:
-        with standard_output() as stream:
-            lines = lines_of(rows, width_of(stream), with_source=is_named)
-            stream.writelines(line + "\n" for line in lines)
+        print_table(TABLE.with_column("source") if is_named else TABLE, rows, list(map(below, rows)))
     elif not found.unavailable:
         say("no dead letters")
     if found.has_more:
         say(f"there are more than these {limit:,}: --limit lists more, `ingest dead export` writes all")
     raise typer.Exit(exit_code_of(found))
-
-
-def lines_of(rows: Sequence[Row], width: int, *, with_source: bool = False) -> Iterator[str]:
-    """The table's lines, none wider than `width` unless its IDs are. On a narrow terminal, replays and errors are below."""
-    table = _TABLE.with_column("source") if with_source else _TABLE
-    return table.lines(rows, list(map(_below, rows)), width)
 
 
 def _row(entry: DeadLetterEntry) -> Row:
@@ -100,6 +86,7 @@ def _row(entry: DeadLetterEntry) -> Row:
     )
 
 
-def _below(row: Row) -> str:
+def below(row: Row) -> str:
+    """The line below a row on a narrow terminal."""
     *_, replays, error = row
     return (f"replayed {replays}: " if replays else "") + error

@@ -12,7 +12,7 @@ from ingest.cli.queues.criteria import Chosen, selecting
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.source_name import UNNAMED
 
@@ -26,12 +26,7 @@ _LONGEST_ERROR = 100
 
 
 @selecting(EntryKind.RETRIES)
-def list_(
-    chosen: Chosen,
-    *,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
+def list_(chosen: Chosen, *, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List orders that will be retried, the soonest first.
 
     It changes nothing.
@@ -82,6 +77,4 @@ def _print_table(entries: "Sequence[tuple[str, RetryEntry]]", *, with_source: bo
         for source, entry in entries
     ]
     table = _TABLE.with_column("source") if with_source else _TABLE
-    with standard_output() as stream:
-        lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
-        stream.writelines(line + "\n" for line in lines)
+    print_table(table, rows, [row[-1] for row in rows])
