@@ -129,6 +129,11 @@ async def client_for(client: Redis, key: str) -> Redis:
     return await client.client_for(key) if isinstance(client, RoutedClient) else client
 
 
+def server_name(client: Redis, key: str) -> str:
+    """Return the address of the cluster node that owned a key when it was last looked up. Empty outside of clusters."""
+    return client.topology.last_server_of(key) if isinstance(client, RoutedClient) else ""
+
+
 async def replies(commands: Pipeline) -> list[Any]:
     """Send them, and raise the first error reply unchanged. redis-py would quote the command, and change the error's text."""
     found: list[Any] = await commands.execute(raise_on_error=False)
