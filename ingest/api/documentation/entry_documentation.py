@@ -38,12 +38,18 @@ _FILTER = [
     Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
     several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
 ]
+_MISSING: Schema = {
+    "type": "array",
+    "description": "Partitions whose server cannot be used, so that their entries are missing.",
+    "items": object_schema("queue", "server", "kind", "error", queue=TEXT, server=TEXT, kind=TEXT, error=TEXT),
+}
 _GROUPS = object_schema(
     "groups",
     "examined",
     "total",
     "age",
     "problem",
+    "missing_partitions",
     groups={
         "type": "array",
         "items": object_schema(
@@ -69,6 +75,7 @@ _GROUPS = object_schema(
     total={**COUNT, "description": "Entries that there are."},
     age={"type": "number", "description": "Seconds since the groups were complete, if there is a problem."},
     problem={**TEXT, "description": "Why newer groups cannot be read, or empty."},
+    missing_partitions=_MISSING,
 )
 _GROUPS_TEXT = "The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request."
 RETRIES = Documentation(
@@ -83,7 +90,7 @@ RETRIES = Documentation(
         *_FILTER,
     ],
     response=LISTED,
-    schema=page_schema("retries"),
+    schema=page_schema("retries", missing_partitions=_MISSING),
     problems=MALFORMED,
 )
 RETRY_GROUPS = Documentation(
@@ -109,7 +116,7 @@ DEAD_LETTERS = Documentation(
     text="The newest first, without documents. A page before the last one may contain fewer elements than the limit, or none.",
     parameters=[*paging(500), *_SELECTED],
     response=LISTED,
-    schema=page_schema("dead_letters"),
+    schema=page_schema("dead_letters", missing_partitions=_MISSING),
     problems=MALFORMED,
 )
 DEAD_LETTER_GROUPS = Documentation(

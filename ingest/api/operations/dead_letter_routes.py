@@ -74,11 +74,17 @@ class DeadLetterRoutes:
             raise invalid_cursor()
         selection = _selection(given)
         with as_problems():
-            found, next_ = await self.dead_letters.summaries(selection, before, limit)
-        shown = [as_object(entry, self.source) for entry in found]
+            page = await self.dead_letters.summaries(selection, before, limit)
+        shown = [as_object(entry, self.source) for entry in page.entries]
         for each in shown:
             del each["fields"]
-        return json_response({"dead_letters": shown, "next_cursor": None if next_ is None else cursor_of(next_)})
+        return json_response(
+            {
+                "dead_letters": shown,
+                "next_cursor": None if page.next is None else cursor_of(page.next),
+                "missing_partitions": [each.as_dict() for each in page.missing],
+            }
+        )
 
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:
         """The dead letters by reason and error shape."""

@@ -113,7 +113,13 @@ class RetryRoutes:
         with as_problems():
             page = await self.retries.page(after, limit, chosen.unlisted_fields)
         found = [operations.as_object(entry, self.source) for entry in page.entries if selection.matches(entry)]
-        return json_response({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
+        return json_response(
+            {
+                "retries": found,
+                "next_cursor": None if page.next is None else cursor_of(page.next),
+                "missing_partitions": [each.as_dict() for each in page.missing],
+            }
+        )
 
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:
         """The retries by reason and error shape."""

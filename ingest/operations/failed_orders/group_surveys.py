@@ -7,17 +7,19 @@ of the last complete survey stay, with the problem.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol, Self
 
 import msgspec
 
 from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position
+from ingest.queue.operate.retries import Position, Retries
 
 _EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.
@@ -79,6 +81,7 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
     counts = [each for survey in surveys for each in survey.shown]
     examined = sum(survey.examined for survey in surveys)
     grouped = merged(counts, examined, max(examined, sum(survey.total for survey in surveys)))
+    grouped = msgspec.structs.replace(grouped, missing=[each for survey in surveys for each in survey.missing])
     if not problems:
         return grouped
     age, problem = max(problems)
@@ -86,7 +89,13 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
 
 
 class _Reading(Protocol):
-    """Reads the entries of one source."""
+    """Reads the entries of one source.
+
+    Attributes:
+        missing: partitions that could not be read.
+    """
+
+    missing: Sequence[PartitionTrouble]
 
     async def count(self) -> int:
         """Return how many there are."""
@@ -113,6 +122,11 @@ class _Survey:
         self._is_complete = False
         self._completed_at = 0.0
         self._failure: QueueUnavailable | None = None
+
+    @property
+    def missing(self) -> Sequence[PartitionTrouble]:
+        """Partitions that could not be read."""
+        return self._reading.missing
 
     @property
     def age(self) -> float:
@@ -174,11 +188,12 @@ class _DeadLetterReading:
     """Implements `_Reading`. It continues after the last dead letter that it has read."""
 
     def __init__(self, dead_letters: PartitionedDeadLetters) -> None:
+        self.missing: Sequence[PartitionTrouble] = ()
         self._dead_letters = dead_letters
         self._last: dict[str, str] = {}
 
     async def count(self) -> int:
-        return sum([await part.count() for part in (await self._dead_letters.by_queue()).values()])
+        return sum(count for _, count in (await self._dead_letters.reached(DeadLetters.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
         last: dict[str, str] = {}
@@ -187,16 +202,18 @@ class _DeadLetterReading:
         self._last = last
 
     async def added(self, counts: GroupCounts) -> bool:
-        if self._last.keys() != (await self._dead_letters.by_queue()).keys():
+        if self._last.keys() != (await self._dead_letters.reached(DeadLetters.count)).found.keys():
             return False
         async for _ in self._read(counts, self._last):
             pass
         return counts.examined <= await self.count()
 
     async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
-        for queue, part in (await self._dead_letters.by_queue()).items():
+        reached = await self._dead_letters.reached(DeadLetters.newest)
+        self.missing = reached.missing
+        for queue, (part, newest) in reached.found.items():
             last.setdefault(queue, "")
-            newest, pauses, is_read = await part.newest(), iter(_PAGE_PAUSES), False
+            pauses, is_read = iter(_PAGE_PAUSES), False
             while not is_read:
                 try:
                     async for page in part.oldest_summaries(_EVERYTHING, after=last[queue], newest=newest):
@@ -212,13 +229,16 @@ class _RetryReading:
     """Implements `_Reading`. Retries come and go, so that all are read each time."""
 
     def __init__(self, retries: PartitionedRetries) -> None:
+        self.missing: Sequence[PartitionTrouble] = ()
         self._retries = retries
 
     async def count(self) -> int:
-        return await self._retries.count()
+        return sum(count for _, count in (await self._retries.reached(Retries.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        for part in (await self._retries.by_queue()).values():
+        reached = await self._retries.reached(Retries.count)
+        self.missing = reached.missing
+        for part, _ in reached.found.values():
             position: Position | None = Position()
             pauses = iter(_PAGE_PAUSES)
             while position is not None:

@@ -27,6 +27,7 @@ from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
 from ingest.queue.operate.dead_letters import is_entry_id
+from ingest.queue.operate.partitioned.dead_letters import DeadLetterList
 
 _PATH = f"{ROOT}/dead-letters"
 _LIMIT = 100
@@ -63,7 +64,7 @@ class DeadLetterPages:
         before = cursor_in(form, str)
         if before is not None and not is_entry_id(before.removeprefix("(")):
             raise invalid_cursor()
-        rows, following = await self._page(names[0], chosen, before) if len(names) == 1 else (None, None)
+        page = await self._page(names[0], chosen, before) if len(names) == 1 else DeadLetterList((), None)
         values = chosen.values()
         return self._frame.render(
             visit,
@@ -73,11 +74,12 @@ class DeadLetterPages:
             chosen=chosen,
             values=values,
             source=names[0] if len(names) == 1 else None,
-            rows=rows,
+            rows=page.entries if len(names) == 1 else None,
+            missing=page.missing,
             grouped=await self._grouped(names) if chosen.is_everything else None,
             stream=url(f"{ROOT}/events/dead-letter-groups", source=chosen.source),
             first=url(_PATH, **values) if before else None,
-            next=url(_PATH, **values, cursor=cursor_of(following)) if following else None,
+            next=url(_PATH, **values, cursor=cursor_of(page.next)) if page.next else None,
         )
 
     async def _groups_part(self, visit: Visit) -> str:
@@ -88,19 +90,18 @@ class DeadLetterPages:
         with as_problems():
             return await self._groups.dead_letters(names, wait=_WAIT)
 
-    async def _page(
-        self, source: str, chosen: ChosenEntries, before: str | None
-    ) -> tuple[list[DeadLetterEntry], str | None]:
+    async def _page(self, source: str, chosen: ChosenEntries, before: str | None) -> DeadLetterList:
         """Return the newest dead letters that match, and where the next page begins, within a limited time."""
         selection, found = chosen.dead_letters(), list[DeadLetterEntry]()
         ends_at = time.monotonic() + _SEARCH_SECONDS
         with as_problems():
             while True:
                 most = _LIMIT if chosen.is_everything else _EXAMINED
-                entries, before = await self._sources[source].dead_letters.summaries(selection, before, most)
-                found += entries
+                page = await self._sources[source].dead_letters.summaries(selection, before, most)
+                found += page.entries
+                before = page.next
                 if before is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
-                    return found, before
+                    return page._replace(entries=found)
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)

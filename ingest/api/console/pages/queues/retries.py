@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -17,7 +18,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
-from ingest.queue.operate.retries import Position
+from ingest.queue.operate.retries import Position, RetryPage
 
 _PATH = f"{ROOT}/retries"
 _LIMIT = 100
@@ -47,7 +48,7 @@ class RetryPages:
         form = inputs_of(visit)
         chosen, names = ChosenEntries.of(form), sources_in(visit, form, self._sources)
         after = _position(cursor_in(form, tuple[str, str]))
-        rows, following = await self._page(names[0], chosen, after) if len(names) == 1 else (None, None)
+        page = await self._page(names[0], chosen, after) if len(names) == 1 else RetryPage((), None, ())
         values = chosen.values()
         return self._frame.render(
             visit,
@@ -57,11 +58,12 @@ class RetryPages:
             chosen=chosen,
             values=values,
             source=names[0] if len(names) == 1 else None,
-            rows=rows,
+            rows=page.entries if len(names) == 1 else None,
+            missing=page.missing,
             grouped=await self._grouped(names) if chosen.is_everything else None,
             stream=url(f"{ROOT}/events/retry-groups", source=chosen.source),
             first=url(_PATH, **values) if form.has("cursor") else None,
-            next=url(_PATH, **values, cursor=cursor_of(following)) if following else None,
+            next=url(_PATH, **values, cursor=cursor_of(page.next)) if page.next else None,
         )
 
     async def _groups_part(self, visit: Visit) -> str:
@@ -72,9 +74,7 @@ class RetryPages:
         with as_problems():
             return await self._groups.retries(names, wait=_WAIT)
 
-    async def _page(
-        self, source: str, chosen: ChosenEntries, after: Position
-    ) -> tuple[list[RetryEntry], Position | None]:
+    async def _page(self, source: str, chosen: ChosenEntries, after: Position) -> RetryPage:
         """Return the soonest retries that match, and where the next page begins, within a limited time."""
         selection, found = chosen.retries(), list[RetryEntry]()
         ends_at = time.monotonic() + _SEARCH_SECONDS
@@ -84,7 +84,7 @@ class RetryPages:
                 page = await self._sources[source].retries.page(after, most, selection.filter.unlisted_fields)
                 found += [entry for entry in page.entries if selection.matches(entry)]
                 if page.next is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
-                    return found, page.next
+                    return replace(page, entries=found)
                 after = page.next
 
 
