@@ -30,7 +30,7 @@ Write = Callable[[str, Sequence[DeadLetterEntry]], None]
 """Called with a source and some of its dead letters. They are not kept, so that many large dead letters take little memory."""
 
 Exported = Mapping[tuple[str, str], str]
-"""The last exported dead letter of each source and suffix of a partition, without the suffix. The one that was written last is the last."""
+"""The last exported dead letter of each source and suffix of a partition, without the suffix. They are in the order in which they were written."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
