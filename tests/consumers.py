@@ -68,6 +68,10 @@ class Consumer:
     def express_has_more(self) -> bool:
         return self._reading.express_has_more
 
+    @express_has_more.setter
+    def express_has_more(self, has_more: bool) -> None:
+        self._reading.express_has_more = has_more
+
     async def ensure_group(self) -> bool:
         return await self.access.ensure_group()
 

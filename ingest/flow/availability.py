@@ -23,36 +23,43 @@ class AvailabilityLog:
     """Logs when a server becomes unavailable, every ten seconds during the outage, and once at its end.
 
     A denied right is logged once, because it lasts until an operator grants it.
+
+    Attributes:
+        server: its name.
+        problem: the error of the last call, or empty.
     """
 
     def __init__(self, server: str) -> None:
-        self._server = server
+        self.server = server
+        self.problem = ""
         self._began_at: float | None = None
         self._logged_at = 0.0
         self._denied = ""
 
     def failed(self, error: BaseException) -> None:
         """A call has failed."""
+        self.problem = str(error)
         if isinstance(error, AccessDenied):
             if str(error) != self._denied:
                 self._denied = str(error)
-                _log.error("access_denied", server=self._server, error=self._denied)
+                _log.error("access_denied", server=self.server, error=self._denied)
             return
         now = time.monotonic()
         if self._began_at is None:
             self._began_at = self._logged_at = now
-            log_unavailable(_log, "unavailable", error, server=self._server)
+            log_unavailable(_log, "unavailable", error, server=self.server)
         elif now - self._logged_at >= _LOG_EVERY:
             self._logged_at = now
-            log_unavailable(_log, "still_unavailable", error, server=self._server, seconds=round(now - self._began_at))
+            log_unavailable(_log, "still_unavailable", error, server=self.server, seconds=round(now - self._began_at))
 
     def succeeded(self) -> None:
         """A call has succeeded."""
+        self.problem = ""
         if self._denied:
             self._denied = ""
-            _log.info("access_granted", server=self._server)
+            _log.info("access_granted", server=self.server)
         if self._began_at is not None:
-            _log.info("available_again", server=self._server, seconds=round(time.monotonic() - self._began_at, 1))
+            _log.info("available_again", server=self.server, seconds=round(time.monotonic() - self._began_at, 1))
             self._began_at = None
 
 
@@ -65,8 +72,13 @@ async def until_available(server: str, call: Callable[..., Awaitable[_T]], *argu
     return await _until(server, _is_unavailable, call, arguments)
 
 
-async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+async def until_ready(server: str | AvailabilityLog, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """As `until_available`, for a process that starts, or a task that no delivery waits for: denied access raises immediately.
+
+    Args:
+        server: its name, or its log.
+        call: called until it succeeds.
+        arguments: of the call.
 
     Raises:
         UserError: if the server denies access.
@@ -83,12 +95,12 @@ def _may_become_ready(error: BaseException) -> bool:
 
 
 async def _until(
-    server: str,
+    server: str | AvailabilityLog,
     passes: Callable[[BaseException], bool],
     call: Callable[..., Awaitable[_T]],
     arguments: tuple[Any, ...],
 ) -> _T:
-    log = AvailabilityLog(server)
+    log = AvailabilityLog(server) if isinstance(server, str) else server
 
     def failed(error: BaseException) -> None:
         record_activity()

@@ -23,9 +23,9 @@ from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.inspection.servers import owners_of
-from ingest.queue.operate.partition_troubles import read_troubles
+from ingest.queue.operate.partition_troubles import noticed_trouble, read_troubles
 from ingest.queue.operate.queue_states import read_states
-from ingest.queue.partitions.layout_record import read_layouts
+from ingest.queue.partitions.layout_record import known_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.topology import Topology, topology_of
 from ingest.telemetry.collectors import BuildCollector, ObservedQueue, QueueCollector, SharedMetricsCollector
@@ -73,16 +73,25 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
         async def queues() -> Sequence[Collector]:
             names = {source: queue_of(settings.stream, source) for source in sources()}
             try:
-                layouts = await _layouts(client, names.values())
+                found = await _layouts(client, names.values())
+                layouts = {queue: layout for queue, layout in found.items() if isinstance(layout, Layout)}
                 paused = await _paused(record, names)
                 states = await _states(client, layouts.values(), settings.group)
             except (QueueUnavailable, UserError) as error:
                 # The workers' own metrics are still exported. The gauges of the queues are absent rather than out of date.
                 log.failed(error)
                 return []
-            log.succeeded()
             observed = []
+            if errors := [each for each in found.values() if isinstance(each, QueueUnavailable)]:
+                log.failed(errors[0])
+            else:
+                log.succeeded()
             for source, stream in names.items():
+                if isinstance(unread := found[stream], QueueUnavailable):
+                    if (trouble := noticed_trouble(client, stream, unread)).server:
+                        troubles = {("", trouble.kind.value): trouble.server}
+                        observed.append(ObservedQueue(source, stream, None, troubles=troubles))
+                    continue
                 of_queues = {queue: states[queue] for queue in layouts[stream].queues}
                 known = {queue: state for queue, state in of_queues.items() if isinstance(state, QueueState)}
                 with bound_source(source):
@@ -105,19 +114,17 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
         yield queues
 
 
-async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout]:
-    try:
-        return await read_layouts(client, dict.fromkeys(queues, 1))
-    except QueueRefused:
-        # The user lacks the right to one of the records. A queue with several partitions is useless without it.
-        return {queue: Layout(queue) for queue in queues}
+async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout | QueueUnavailable]:
+    found = await known_layouts(client, dict.fromkeys(queues, 1))
+    # The user may lack the right to a record. A queue with several partitions is useless without it.
+    return {queue: Layout(queue) if isinstance(each, QueueRefused) else each for queue, each in found.items()}
 
 
 async def _paused(record: ControlRecord, sources: Iterable[str]) -> Collection[str] | None:
-    """The paused sources, or None if the user lacks the right to the controls."""
+    """The paused sources, or None if the controls cannot be read."""
     try:
         controls = await record.read()
-    except QueueRefused:
+    except QueueUnavailable:
         return None
     now = datetime.now(UTC)
     return {source for source in sources if controls.pause_of(source, now) is not None}
@@ -171,14 +178,9 @@ async def serving(
         return _text(f"{problem}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def metrics(accept: str) -> Response:
-        registry = CollectorRegistry()
-        registry.register(BuildCollector())
-        registry.register(SharedMetricsCollector(shared_metrics))
-        for collector in await further() if further is not None else ():
-            registry.register(collector)
-        encode, content_type = choose_encoder(accept)
-        # The page of many sources takes seconds, in which probes are still responded to.
-        return Response(await asyncio.to_thread(encode, registry), content_type=content_type)
+        return await _exported(
+            accept, SharedMetricsCollector(shared_metrics), *(await further() if further is not None else ())
+        )
 
     async def healthz(_: str) -> Response:
         # Only about the processes. A process that waits for a server is healthy, and a restart would not help.
@@ -198,8 +200,10 @@ async def serving(
 
 
 @asynccontextmanager
-async def serving_start(listener: socket.socket) -> AsyncIterator[None]:
-    """Respond on `listener`, which stays open, while a command waits for its servers: it is alive, and not ready.
+async def serving_start(
+    settings: "Settings", sources: Sequence[str], listener: socket.socket, servers: Sequence[AvailabilityLog]
+) -> AsyncIterator[None]:
+    """Respond on `listener`, which stays open, while `ingest worker` waits for its servers: it is alive, and not ready.
 
     Otherwise a supervisor such as Kubernetes would restart the command during an outage, with longer and longer delays.
     """
@@ -208,11 +212,27 @@ async def serving_start(listener: socket.socket) -> AsyncIterator[None]:
         return _text("ok: waits for its servers")
 
     async def readyz(_: str) -> Response:
-        return _text("waits for its servers", HTTPStatus.SERVICE_UNAVAILABLE)
+        problems = [f"{each.server}: {each.problem}" for each in servers if each.problem]
+        return _text("; ".join(["waits for its servers", *problems]), HTTPStatus.SERVICE_UNAVAILABLE)
 
-    # A separate descriptor, because the server closes it.
-    async with serving_routes(listener.dup(), {"/healthz": healthz, "/readyz": readyz}, _USUAL_START):
-        yield
+    async with reading_queues(settings, lambda: sources) as queues:
+
+        async def metrics(accept: str) -> Response:
+            return await _exported(accept, *await queues())
+
+        routes = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+        # A separate descriptor, because the server closes it.
+        async with serving_routes(listener.dup(), routes, _USUAL_START):
+            yield
+
+
+async def _exported(accept: str, *collectors: Collector) -> Response:
+    registry = CollectorRegistry()
+    for collector in (BuildCollector(), *collectors):
+        registry.register(collector)
+    encode, content_type = choose_encoder(accept)
+    # The page of many sources takes seconds, in which probes are still responded to.
+    return Response(await asyncio.to_thread(encode, registry), content_type=content_type)
 
 
 def _text(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:

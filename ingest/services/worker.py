@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.source_name import UNNAMED
-from ingest.flow.availability import until_ready
+from ingest.flow.availability import AvailabilityLog, until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.process.child import Child
@@ -97,31 +97,36 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
 async def _prepare_and_serve(
     settings: "Settings", sources: "Mapping[str, Settings]", listener: socket.socket | None
 ) -> None:
-    if listener is None:
-        await prepare(settings, sources.values())
-        return
-    from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  only for /metrics
+    postgres, redis = AvailabilityLog("postgres"), AvailabilityLog("redis")
+    async with AsyncExitStack() as stack:
+        if listener is not None:
+            from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  only for /metrics
 
-    async with serving_start(listener):
-        await prepare(settings, sources.values())
+            await stack.enter_async_context(serving_start(settings, list(sources), listener, (postgres, redis)))
+        await prepare(settings, sources.values(), postgres, redis)
 
 
-async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
+async def prepare(
+    settings: "Settings", sources: "Iterable[Settings]", postgres: AvailabilityLog, redis: AvailabilityLog
+) -> None:
     """Wait until Redis and PostgreSQL respond, and check that both are ready for the workers.
+
+    A queue is not read without the record of its partitions. Its server also keeps the clock of the queue's versions, and workers with
+    another number of partitions would leave orders unread.
 
     Args:
         settings: of the processes.
         sources: of each source, for its queue.
+        postgres: notes why PostgreSQL is waited for.
+        redis: notes why Redis is waited for.
 
     Raises:
         UserError: a server denies access, or the schema belongs to another release or does not suit several sources.
     """
     dsn, has_sources = settings.postgres_dsn.get_secret_value(), settings.sources is not None
-    await until_ready("postgres", partial(check_schema, dsn, migrations(), has_sources=has_sources))
+    await until_ready(postgres, partial(check_schema, dsn, migrations(), has_sources=has_sources))
     url = settings.redis_url.get_secret_value()
     partitions = {source.stream: source.partitions for source in sources}
-    queues: list[str] = []
-
     async with QueueConnections.open(url) as connections:
         limit = asyncio.Semaphore(_GROUPS_AT_ONCE)
 
@@ -134,16 +139,21 @@ async def prepare(settings: "Settings", sources: "Iterable[Settings]") -> None:
             return None
 
         async def make_groups() -> None:
-            """Workers try the partitions again that are unavailable now, while they process the others."""
-            errors = [error for error in await asyncio.gather(*map(make_group, queues)) if error is not None]
-            if errors and len(errors) == len(queues):
-                raise errors[0]
+            """Workers try the queues and partitions again that are unavailable now, while they process the others."""
+            queues, errors = list[str](), list[QueueUnavailable | None]()
+            for stream, number in partitions.items():
+                try:
+                    queues += (await LayoutRecord(connections.control, stream, number).read()).queues
+                except QueueUnavailable as error:
+                    if isinstance(error, UserError):
+                        raise
+                    errors.append(error)
+            errors += await asyncio.gather(*map(make_group, queues))
+            if (failures := [each for each in errors if each is not None]) and len(failures) == len(errors):
+                raise failures[0]
 
-        for stream, number in partitions.items():
-            layout = await until_ready("redis", LayoutRecord(connections.control, stream, number).read)
-            queues += layout.queues
-        await until_ready("redis", make_groups)
-    for trap in await until_ready("redis", traps_of_servers, url):
+        await until_ready(redis, make_groups)
+    for trap in await until_ready(redis, traps_of_servers, url):
         _log.warning("redis_configuration", problem=trap)
 
 

@@ -1,4 +1,4 @@
-"""`ingest dead list` and `show` while a node of a cluster is down."""
+"""`ingest dead list`, `groups`, `show` and `export` while a node of a cluster is down."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,12 @@ ORDERS = [f"order-{number}" for number in range(60)]
 async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions_are_reported(
     cli: Cli, queue_name: str, tmp_path: Path, *, loses_record: bool
 ) -> None:
-    options = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "500"}
+    options = {
+        "cluster_require_full_coverage": "no",
+        "cluster_node_timeout": "500",
+        "appendonly": "yes",
+        "appendfsync": "always",
+    }
     with ClusterSet.open(KINDS[0], tmp_path, replicas=0, **options) as cluster:
         await cluster.become_ready()
         layout = Layout(queue_name, 6)
@@ -42,15 +47,34 @@ async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions
 
         listed = cli.run("dead", "list", "--limit", "100", env={"COLUMNS": "200"})
         as_json = cli.run("dead", "list", "--limit", "100", "--json")
+        grouped = cli.run("dead", "groups", "--json")
         shown = cli.run("dead", "show", "an-order-without-a-dead-letter")
+        file = tmp_path / "dead.jsonl"
+        exported, to_file = cli.run("dead", "export"), cli.run("dead", "export", "--output", str(file))
+        is_complete = file.exists()
+        await cluster.restart(victim)
+        resumed = cli.run("dead", "export", "--output", str(file), "--resume")
+        in_file = [json.loads(line)["order_id"] for line in file.read_text().splitlines()]
 
     objects = [json.loads(line) for line in as_json.stdout.splitlines()]
     missing = down | ({queue_name} if loses_record else set())
-    assert [each.returncode for each in (listed, as_json, shown)] == [1, 1, 1]
+    assert [each.returncode for each in (listed, as_json, grouped, shown, exported, to_file, resumed)] == [
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert {json.loads(line)["order_id"] for line in exported.stdout.splitlines()} == left
+    assert (is_complete, sorted(in_file)) == (False, sorted(ORDERS))
+    assert "the export is not complete: run it again with --resume" in to_file.stderr
     assert {line.split()[1] for line in listed.stdout.splitlines()[1:]} == left
+    assert json.loads(grouped.stdout)["count"] == len(left)
     assert {each["order_id"] for each in objects if "order_id" in each} == left
     assert {each["queue"] for each in objects if each.get("unavailable")} == missing
-    for done in (listed, as_json, shown):
+    for done in (listed, as_json, grouped, shown, exported, to_file):
         assert {
             line.split()[4] for line in done.stderr.splitlines() if line.startswith("the dead letters of")
         } == missing

@@ -15,6 +15,7 @@ from support import becomes, eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.routed_connection import open_direct
@@ -69,6 +70,30 @@ async def test_connections_that_only_a_start_has_needed_are_closed_while_another
         assert all(connection.is_connected for connection in again)
         for connection in again:
             await pool.release(connection)
+
+
+async def test_a_client_that_is_cancelled_while_it_closes_closes_its_connections(own_valkey: ValkeyServer) -> None:
+    async def use(is_used: asyncio.Event) -> None:
+        async with control_client(own_valkey.url) as client:
+            await client.ping()
+            is_used.set()
+
+    for moment in range(10):
+        is_used = asyncio.Event()
+        using = asyncio.create_task(use(is_used))
+        await is_used.wait()
+        for _ in range(moment):
+            await asyncio.sleep(0)
+
+        using.cancel()
+        await asyncio.wait([using])
+
+    async with control_client(own_valkey.url) as client:
+
+        async def is_alone() -> bool:
+            return len(await client.client_list()) == 1
+
+        await eventually(is_alone)
 
 
 async def is_closed(connection: Any) -> bool:

@@ -521,7 +521,8 @@ class LateReplies:
         return replies
 
 
-async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str) -> None:
+@pytest.mark.parametrize("has_more", [False, True], ids=["same lanes", "express lane filled"])
+async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str, *, has_more: bool) -> None:
     async with opened_partitions(queue, url) as partitions, open_direct(url, 60.0) as connection:
         for each in partitions.all:
             await each.consumer.access.ensure_group()
@@ -533,6 +534,8 @@ async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str) -> None:
         # This partition alone is read before all of them are.
         empty.has_backlog = True
         before = await reading.read(10, 0.0)
+        # By a read of the same partition at its new server.
+        late.consumer.reading.express_has_more = has_more
         late_replies.responds.set()
         after = await reading.read(10, 60.0)
 

@@ -105,7 +105,7 @@ async def test_dead_letters_are_paged_newest_first_over_the_partitions(
 
     found, before, pages = list[str](), None, 0
     while before is not None or not pages:
-        entries, before = await dead.summaries(EVERYTHING, before, most)
+        entries, before, _ = await dead.summaries(EVERYTHING, before, most)
         assert len(entries) <= most + len(layout.queues)
         found += [entry.order_id or "" for entry in entries]
         pages += 1
@@ -118,7 +118,7 @@ async def test_an_id_names_one_dead_letter_although_two_partitions_have_used_it(
 ) -> None:
     for queue in (layout.queue, layout.current[0], layout.current[2]):
         await redis.xadd(Keys.of(queue).dead, dead_fields(f"order of {queue}"), id="5-0")
-    entries, _ = await dead.summaries(EVERYTHING, None, 10)
+    entries, _, _ = await dead.summaries(EVERYTHING, None, 10)
     assert {entry.entry_id for entry in entries} == {"5-0", "5-0:0", "5-0:2"}
 
     shown = await dead.get("5-0:2")

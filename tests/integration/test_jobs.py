@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.partitioned.queue_parts import Reached, layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
@@ -282,10 +283,10 @@ async def test_groups_stay_with_their_age_when_a_survey_fails(bench: Bench) -> N
 class _CutOff(PartitionedDeadLetters):
     is_cut_off = False
 
-    async def by_queue(self) -> Mapping[str, DeadLetters]:
+    async def reached(self, call: Callable[[DeadLetters], Awaitable[Any]]) -> Reached[DeadLetters, Any]:
         if self.is_cut_off:
             raise QueueUnavailable("cut off")
-        return await super().by_queue()
+        return await super().reached(call)
 
 
 class _Clock:

@@ -143,7 +143,7 @@ async def test_a_worker_that_starts_without_its_servers_is_alive_and_not_ready(
     with ValkeyServer(tmp_path / "valkey") as own:
         await asyncio.to_thread(own.stop)
         command = workers.start(redis_url=own.url)
-        assert await probes.until("/readyz", 503) == "waits for its servers"
+        assert (await probes.until("/readyz", 503)).startswith("waits for its servers; redis: ")
         assert await probes.ask("/healthz") == (200, "ok: waits for its servers")
 
         await asyncio.to_thread(own.start)

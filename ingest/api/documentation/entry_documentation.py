@@ -40,12 +40,18 @@ _FILTER = [
     Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
     several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
 ]
+_MISSING: Schema = {
+    "type": "array",
+    "description": "Partitions whose server cannot be used, so that their entries are missing.",
+    "items": object_schema("queue", "server", "kind", "error", queue=TEXT, server=TEXT, kind=TEXT, error=TEXT),
+}
 _GROUPS = object_schema(
     "groups",
     "examined",
     "total",
     "age",
     "problem",
+    "missing_partitions",
     groups={
         "type": "array",
         "items": object_schema(
@@ -71,6 +77,7 @@ _GROUPS = object_schema(
     total={**COUNT, "description": "Entries that there are."},
     age={"type": "number", "description": "Seconds since the groups were complete, if there is a problem."},
     problem={**TEXT, "description": "Why newer groups cannot be read, or empty."},
+    missing_partitions=_MISSING,
 )
 _SELECTED = {
     EntryKind.RETRIES: [
@@ -96,7 +103,7 @@ def _list(kind: EntryKind, summary: str, order: str) -> Documentation:
         text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
         parameters=[*paging(500), *_SELECTED[kind]],
         response=LISTED,
-        schema=page_schema(kind.value),
+        schema=page_schema(kind.value, missing_partitions=_MISSING),
         problems=MALFORMED,
     )
 

@@ -23,10 +23,10 @@ _INGESTION = object_schema(
 )
 
 
-def page_schema(member: str) -> Schema:
-    """The schema of a page with this array."""
+def page_schema(member: str, **further: Schema) -> Schema:
+    """The schema of a page with this array, and with further members."""
     elements: Schema = {"type": "array", "items": {"type": "object"}}
-    return object_schema(member, "next_cursor", **{member: elements, "next_cursor": _OPTIONAL})
+    return object_schema(member, "next_cursor", *further, **{member: elements, "next_cursor": _OPTIONAL}, **further)
 
 
 def paging(most: int) -> list[Parameter]:

@@ -78,10 +78,13 @@ class EntryRoutes:
         limit, after = given.limit(_LIMIT, _MOST), position_in(self.entries, given.text("cursor"))
         selection = selection_in(given, self.kind)
         with as_problems():
-            found, following = await self.entries.page(selection, after, limit)
-        shown = [listed_as_object(entry, self.source) for entry in found]
+            page = await self.entries.page(selection, after, limit)
         return json_response(
-            {self.kind.value: shown, "next_cursor": None if following is None else cursor_of(following)}
+            {
+                self.kind.value: [listed_as_object(entry, self.source) for entry in page.entries],
+                "next_cursor": None if page.next is None else cursor_of(page.next),
+                "missing_partitions": [each.as_dict() for each in page.missing],
+            }
         )
 
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:

@@ -4,6 +4,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
+import typer
+
 from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
@@ -29,15 +31,18 @@ def print_groups(kind: EntryKind, chosen: "Chosen", *, as_json: bool) -> None:
     sources = backends_of_sources(chosen.sources)
     found = run_with_progress("reading", partial(group, [*sources.values()], kind, chosen.selection))
     with_source = UNNAMED not in sources
+    for each in found.missing:
+        say(f"the {kind.nouns} of {each.queue} are missing: {each.reason}")
     if as_json:
         with standard_output() as stream:
             stream.writelines(json.dumps(group.as_dict()) + "\n" for group in found.groups)
-    elif not found.groups:
+    elif not found.groups and not found.missing:
         say(f"no {kind.nouns}")
-    else:
+    elif found.groups:
         rows = [(group.source, *_row(group)) if with_source else _row(group) for group in found.groups]
         table = _TABLE.with_column("source") if with_source else _TABLE
         print_table(table, rows, [row[-1] for row in rows])
+    raise typer.Exit(1 if found.missing else 0)
 
 
 def _row(group: "EntryGroup") -> tuple[str, ...]:

@@ -37,6 +37,15 @@ class PartitionTrouble:
         """The trouble in one line."""
         return f"the partition {self.queue} on {self.server or 'an unknown server'} is {self.kind}: {self.error}"
 
+    @property
+    def reason(self) -> str:
+        """Why the partition cannot be read, with its server if that is known."""
+        return f"{self.server} is {self.kind}: {self.error}" if self.server else self.error
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it for JSON."""
+        return {"queue": self.queue, "server": self.server, "kind": self.kind.value, "error": self.error}
+
 
 def by_queue(*reports: Iterable[PartitionTrouble]) -> Mapping[str, PartitionTrouble]:
     """Return the trouble of each partition. Later reports replace earlier ones."""

@@ -33,8 +33,8 @@ def lines_of(entries: Iterable[DeadLetterEntry], source: str, file_format: str) 
     return "".join(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
 
 
-def last_exported(line: str, file_format: str) -> tuple[str, str] | None:
-    """Return the source and the ID of the dead letter in the last line of a file, or None if it is none."""
+def exported_in(line: str, file_format: str) -> tuple[str, str] | None:
+    """Return the source and the ID of the dead letter in a line of a file, or None if it is none."""
     try:
         row = (
             dict(zip(_CSV_COLUMNS, next(csv.reader([line])), strict=True)) if file_format == "csv" else json.loads(line)

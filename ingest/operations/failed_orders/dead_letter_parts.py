@@ -1,13 +1,13 @@
 """Opens the dead letters of several sources by their partitions, and reads them as one sequence.
 
-All partitions are read, or only those whose server can be used. The others are reported.
+Only partitions whose server can be used are read. The others are reported.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis.asyncio import Redis
 
@@ -16,7 +16,7 @@ from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import DeadLetterPage, DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import ReadLayout, layout_reader
+from ingest.queue.operate.partitioned.queue_parts import Reached, layout_reader
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
@@ -31,62 +31,64 @@ Pages = AsyncGenerator[tuple[str, DeadLetterPage], None]
 Unavailable = dict[Part, str]
 """The partitions that cannot be read, each with the reason."""
 
+_Opened = TypeVar("_Opened")
 
-@asynccontextmanager
-async def open_all(sources: Sequence[Backends]) -> AsyncIterator[dict[Part, DeadLetters]]:
-    """Open the dead letters of each partition of each source, with the same connections, because sources share one Redis.
 
-    Raises:
-        QueueUnavailable: the number of partitions of a source cannot be read.
-    """
-    async with control_client(sources[0].redis_url) as client:
-        opened: dict[Part, DeadLetters] = {}
-        for each in sources:
-            opened |= await _parts(client, each, layout_reader(client, each.stream))
-        yield opened
+class _Reaching(Protocol[_Opened]):
+    """`PartitionedDeadLetters` or `PartitionedRetries`."""
+
+    async def reached(self, call: Callable[[_Opened], Awaitable[Any]]) -> Reached[_Opened, Any]:
+        """See `QueueParts.reached`."""
 
 
 @asynccontextmanager
 async def open_reachable(sources: Sequence[Backends]) -> AsyncIterator[tuple[dict[Part, DeadLetters], Unavailable]]:
-    """As `open_all`, for the partitions whose server can be used.
+    """Open the dead letters of each partition whose server can be used, with the same connections, because sources share one Redis.
 
-    If the number of partitions cannot be read, it is the configured one.
+    If the number of partitions of a source cannot be read, it is the configured one.
 
     Raises:
         QueueUnavailable: no server can be used.
     """
     async with control_client(sources[0].redis_url) as client:
-        opened: dict[Part, DeadLetters] = {}
-        unavailable: Unavailable = {}
-        for each in sources:
-            try:
-                opened |= await _parts(client, each, layout_reader(client, each.stream))
-            except QueueUnavailable as error:
-                assumed = Layout(each.stream, each.partitions)
-                unavailable[each.source, each.stream] = f"its partitions are not known: {error}"
-                opened |= await _parts(client, each, _known(assumed))
-        counts = await asyncio.gather(*(part.count() for part in opened.values()), return_exceptions=True)
-        for part, found in zip([*opened], counts, strict=True):
-            if isinstance(found, QueueUnavailable):
-                unavailable[part] = str(found)
-                del opened[part]
-                if not opened:
-                    raise found
-            elif isinstance(found, BaseException):
-                raise found
-        yield opened, unavailable
+        yield await reached_of(
+            {each.source: (each.stream, dead_letters_of(client, each)) for each in sources}, DeadLetters.count
+        )
 
 
-async def _parts(client: Redis, source: Backends, layout: ReadLayout) -> dict[Part, DeadLetters]:
-    parts = await PartitionedDeadLetters(client, layout, group=source.group).by_queue()
-    return {(source.source, queue): part for queue, part in parts.items()}
+def dead_letters_of(client: Redis, source: Backends) -> PartitionedDeadLetters:
+    """Return the dead letters of a source, which read the configured partitions while their record cannot be read."""
+    assumed = Layout(source.stream, source.partitions)
+    return PartitionedDeadLetters(client, layout_reader(client, source.stream), group=source.group, assumed=assumed)
 
 
-def _known(layout: Layout) -> ReadLayout:
-    async def read() -> Layout:
-        return layout
+async def reached_of(
+    sources: Mapping[str, tuple[str, _Reaching[_Opened]]], call: Callable[[_Opened], Awaitable[object]]
+) -> tuple[dict[Part, _Opened], Unavailable]:
+    """Return the partitions of several sources whose server can be used, and the others.
 
-    return read
+    Args:
+        sources: the queue of each source, and its dead letters or retries.
+        call: shows whether a partition can be used.
+
+    Raises:
+        QueueUnavailable: no server can be used.
+    """
+    opened: dict[Part, _Opened] = {}
+    unavailable: Unavailable = {}
+    errors: list[QueueUnavailable] = []
+    for source, (stream, entries) in sources.items():
+        try:
+            reached = await entries.reached(call)
+        except QueueUnavailable as error:
+            errors.append(error)
+            unavailable[source, stream] = str(error)
+        else:
+            opened |= {(source, queue): part for queue, (part, _) in reached.found.items()}
+            unavailable |= {(source, each.queue): each.reason for each in reached.missing}
+    if not opened:
+        raise errors[0]
+    return opened, unavailable
 
 
 async def newest_of_all(parts: Mapping[Part, AsyncGenerator[DeadLetterPage, None]], unavailable: Unavailable) -> Pages:

@@ -1,7 +1,6 @@
 """Finds, replays and exports dead letters.
 
-Replaying waits while Redis is unavailable or full. Exporting raises `QueueUnavailable`. Finding omits the
-partitions that cannot be used, and reports them. If the process dies here, each dead letter is either moved or untouched.
+Replaying waits while Redis is unavailable or full. Finding and exporting omit the partitions that cannot be used, and report them. If the process dies here, each dead letter is either moved or untouched.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,6 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     Part,
     newest_of_all,
     one_after_another,
-    open_all,
     open_reachable,
     paced,
 )
@@ -30,6 +28,9 @@ from ingest.queue.redis.connection import control_client
 
 Write = Callable[[str, Sequence[DeadLetterEntry]], None]
 """Called with a source and some of its dead letters. They are not kept, so that many large dead letters take little memory."""
+
+Exported = Mapping[tuple[str, str], str]
+"""The last exported dead letter of each source and suffix of a partition, without the suffix. They are in the order in which they were written."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
@@ -91,7 +92,7 @@ async def export(
     write: Write,
     *,
     reader: Reader,
-    after: tuple[str, str] | None = None,
+    after: Exported | None = None,
     rate: float | None = None,
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
@@ -100,16 +101,19 @@ async def export(
     Entries that are dead-lettered after the start are left out, because otherwise an export could continue indefinitely while
     orders fail.
 
-    With `after`, the source and the ID of the last dead letter of an interrupted export, it continues that export. `rate`
-    limits the dead letters per second. Who reads them is recorded.
+    With `after`, it continues an interrupted export, which may lack partitions. `rate` limits the dead letters per second. Who reads them
+    is recorded.
 
     Raises:
-        UserError: the sources do not have the queue of that dead letter.
+        UserError: the sources do not have the queue of the last dead letter in `after`.
+        QueueUnavailable: no server can be used, or one of them fails during the export.
     """
     await record_read_of(sources, reader, EXPORT, selection_as_dict(selection))
-    async with open_all(sources) as opened:
+    async with open_reachable(sources) as (opened, unavailable):
         newest = {part: await each.newest() for part, each in opened.items()}
-        positions = dict.fromkeys(opened, "") if after is None else _positions(opened, *after)
+        positions = {part: (after or {}).get((part[0], each.id_suffix), "") for part, each in opened.items()}
+        if after and not unavailable and not any((part[0], opened[part].id_suffix) == [*after][-1] for part in opened):
+            raise UserError("the sources have no queue of the dead letter with which the interrupted export ends")
         most = PAGE if rate is None else max(1, min(PAGE, int(rate)))
         pages = one_after_another(
             {
@@ -119,21 +123,17 @@ async def export(
         )
         if rate is not None:
             pages = paced(pages, rate)
-        return await _write([opened[part] for part in positions], pages, selection, write, None, on_progress)
+        return _without(unavailable, await _write(opened.values(), pages, selection, write, None, on_progress))
 
 
 def contains(part: DeadLetters, entry_id: str) -> bool:
     """Whether an ID, as `DeadLetterEntry.entry_id`, is of this partition."""
-    return part.id_suffix == entry_id[len(entry_id.partition(":")[0]) :]
+    return part.id_suffix == suffix_of(entry_id)
 
 
-def _positions(opened: Mapping[Part, DeadLetters], source: str, entry_id: str) -> dict[Part, str]:
-    """The parts that an interrupted export has not completed, each with the ID after which it continues."""
-    parts = [*opened]
-    for at, part in enumerate(parts):
-        if part[0] == source and contains(opened[part], entry_id):
-            return {part: entry_id.partition(":")[0]} | dict.fromkeys(parts[at + 1 :], "")
-    raise UserError(f"the sources have no queue of the dead letter {entry_id}, with which the interrupted export ends")
+def suffix_of(entry_id: str) -> str:
+    """Return the suffix of the partition in an ID, as `DeadLetterEntry.entry_id`."""
+    return entry_id[len(entry_id.partition(":")[0]) :]
 
 
 def _without(unavailable: Mapping[Part, str], found: WrittenDeadLetters) -> WrittenDeadLetters:

@@ -4,16 +4,18 @@ Methods raise `QueueUnavailable` when Redis cannot be used right now, or wait fo
 process dies here, each entry is either moved or untouched.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import FailedEntry, Selection
 from ingest.domain.operating.jobs import JobKind
+from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import PAGE as DEAD_LETTERS_IN_STEP
 from ingest.queue.operate.dead_letters import Change, is_entry_id
@@ -41,6 +43,20 @@ def _ignore(*_: object) -> None:
     pass
 
 
+class EntryPage(NamedTuple):
+    """A page of a list.
+
+    Attributes:
+        entries: those that match.
+        next: where the next page begins, or None after the last one.
+        missing: partitions that cannot be read.
+    """
+
+    entries: Sequence[FailedEntry]
+    next: Any
+    missing: Sequence[PartitionTrouble]
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterEntries:
     """The dead letters, the newest first.
@@ -64,13 +80,9 @@ class DeadLetterEntries:
             raise ValueError(cursor)
         return cursor
 
-    async def page(self, selection: Selection, after: str | None, most: int) -> tuple[list[FailedEntry], str | None]:
-        """Return matches among about `most` examined entries, and where the next page begins. None is the begin and the end.
-
-        They do not contain documents and unknown fields.
-        """
-        found, next_ = await self.queue.summaries(selection, after, most)
-        return [*found], next_
+    async def page(self, selection: Selection, after: str | None, most: int) -> EntryPage:
+        """Return matches among about `most` examined entries, without documents and unknown fields."""
+        return EntryPage(*await self.queue.summaries(selection, after, most))
 
     async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> TotalSurvey:
         """Count the entries that match, by reason."""
@@ -112,12 +124,10 @@ class RetryEntries:
             raise ValueError(cursor)
         return position
 
-    async def page(
-        self, selection: Selection, after: Position | None, most: int
-    ) -> tuple[list[FailedEntry], Position | None]:
-        """Return matches, and where the next page begins."""
+    async def page(self, selection: Selection, after: Position | None, most: int) -> EntryPage:
+        """Return matches."""
         page = await self.queue.page(after or Position(), most, selection.filter.unlisted_fields)
-        return [entry for entry in page.entries if selection.matches(entry)], page.next
+        return EntryPage([entry for entry in page.entries if selection.matches(entry)], page.next, page.missing)
 
     async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> TotalRetrySurvey:
         """Find the entries that match."""
@@ -155,10 +165,11 @@ def entries_of(
     client: Redis, backends: Backends, kind: EntryKind, on_wait: Callable[[str], None] = refuse_to_wait
 ) -> FailedEntries:
     """Return the entries of one kind. Dead letters wait for Redis if `on_wait` returns."""
-    layout = layout_reader(client, backends.stream)
-    if kind is EntryKind.DEAD_LETTERS:
-        return DeadLetterEntries(PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait))
-    return RetryEntries(PartitionedRetries(client, layout, backends.group))
+    layout, assumed = layout_reader(client, backends.stream), Layout(backends.stream, backends.partitions)
+    if kind is EntryKind.RETRIES:
+        return RetryEntries(PartitionedRetries(client, layout, backends.group, assumed))
+    dead_letters = PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait, assumed=assumed)
+    return DeadLetterEntries(dead_letters)
 
 
 @asynccontextmanager

@@ -13,14 +13,16 @@ from typing import Protocol, Self
 import msgspec
 
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries, entries_of
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
 from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position
+from ingest.queue.operate.retries import Position, Retries
 from ingest.queue.redis.connection import control_client
 
 _EVERYTHING = Selection(everything=True)
@@ -77,10 +79,10 @@ async def group(
     *,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
 ) -> GroupedEntries:
-    """Read all entries of these sources, and group those that match.
+    """Read all entries of the partitions that can be read, and group those that match.
 
     Raises:
-        QueueUnavailable: Redis cannot be used right now.
+        QueueUnavailable: no server of a source can be used.
     """
     # Sources share one Redis.
     async with control_client(sources[0].redis_url) as client:
@@ -90,7 +92,8 @@ async def group(
             async for _ in reading.all(count):
                 on_progress(sum(each.examined for each in counts), total)
     examined = sum(each.examined for each in counts)
-    return merged(counts, examined, examined)
+    missing = [trouble for reading in readings for trouble in reading.missing]
+    return msgspec.structs.replace(merged(counts, examined, examined), missing=missing)
 
 
 async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
@@ -101,6 +104,7 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
     counts = [each for survey in surveys for each in survey.shown]
     examined = sum(survey.examined for survey in surveys)
     grouped = merged(counts, examined, max(examined, sum(survey.total for survey in surveys)))
+    grouped = msgspec.structs.replace(grouped, missing=[each for survey in surveys for each in survey.missing])
     if not problems:
         return grouped
     age, problem = max(problems)
@@ -108,7 +112,13 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
 
 
 class _Reading(Protocol):
-    """Reads the entries of one source."""
+    """Reads the entries of one source.
+
+    Attributes:
+        missing: partitions that could not be read.
+    """
+
+    missing: Sequence[PartitionTrouble]
 
     async def count(self) -> int:
         """Return how many there are."""
@@ -135,6 +145,11 @@ class _Survey:
         self._is_complete = False
         self._completed_at = 0.0
         self._failure: QueueUnavailable | None = None
+
+    @property
+    def missing(self) -> Sequence[PartitionTrouble]:
+        """Partitions that could not be read."""
+        return self._reading.missing
 
     @property
     def age(self) -> float:
@@ -204,12 +219,13 @@ class _DeadLetterReading:
     """Implements `_Reading`. It continues after the last dead letter that it has read."""
 
     def __init__(self, dead_letters: PartitionedDeadLetters, selection: Selection) -> None:
+        self.missing: Sequence[PartitionTrouble] = ()
         self._dead_letters = dead_letters
         self._selection = selection
         self._last: dict[str, str] = {}
 
     async def count(self) -> int:
-        return sum([await part.count() for part in (await self._dead_letters.by_queue()).values()])
+        return sum(count for _, count in (await self._dead_letters.reached(DeadLetters.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
         last: dict[str, str] = {}
@@ -218,16 +234,18 @@ class _DeadLetterReading:
         self._last = last
 
     async def added(self, counts: GroupCounts) -> bool:
-        if self._last.keys() != (await self._dead_letters.by_queue()).keys():
+        if self._last.keys() != (await self._dead_letters.reached(DeadLetters.count)).found.keys():
             return False
         async for _ in self._read(counts, self._last):
             pass
         return counts.examined <= await self.count()
 
     async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
-        for queue, part in (await self._dead_letters.by_queue()).items():
+        reached = await self._dead_letters.reached(DeadLetters.newest)
+        self.missing = reached.missing
+        for queue, (part, newest) in reached.found.items():
             last.setdefault(queue, "")
-            newest, pauses, is_read = await part.newest(), iter(_PAGE_PAUSES), False
+            pauses, is_read = iter(_PAGE_PAUSES), False
             while not is_read:
                 try:
                     async for page in part.oldest_summaries(self._selection, after=last[queue], newest=newest):
@@ -243,14 +261,17 @@ class _RetryReading:
     """Implements `_Reading`. Retries come and go, so that all are read each time."""
 
     def __init__(self, retries: PartitionedRetries, selection: Selection) -> None:
+        self.missing: Sequence[PartitionTrouble] = ()
         self._retries = retries
         self._selection = selection
 
     async def count(self) -> int:
-        return await self._retries.count()
+        return sum(count for _, count in (await self._retries.reached(Retries.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        for part in (await self._retries.by_queue()).values():
+        reached = await self._retries.reached(Retries.count)
+        self.missing = reached.missing
+        for part, _ in reached.found.values():
             position: Position | None = Position()
             pauses = iter(_PAGE_PAUSES)
             while position is not None:

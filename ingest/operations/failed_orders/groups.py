@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ingest.domain.deliveries.error_shape import error_shape
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import FailedEntry
 from ingest.operations.failed_orders.entry_json import json_time
 
@@ -59,6 +60,7 @@ class GroupedEntries(msgspec.Struct, frozen=True):
         total: entries that there are. More than `examined` while the survey continues.
         age: seconds since the groups were complete, if there is a problem.
         problem: why newer groups cannot be read, or empty.
+        missing: partitions whose entries are not counted, because they cannot be read.
     """
 
     groups: Sequence[EntryGroup]
@@ -66,6 +68,7 @@ class GroupedEntries(msgspec.Struct, frozen=True):
     total: int
     age: float = 0.0
     problem: str = ""
+    missing: Sequence[PartitionTrouble] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -80,6 +83,7 @@ class GroupedEntries(msgspec.Struct, frozen=True):
             "total": self.total,
             "age": round(self.age, 1),
             "problem": self.problem,
+            "missing_partitions": [each.as_dict() for each in self.missing],
         }
 
 

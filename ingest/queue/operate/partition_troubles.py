@@ -11,8 +11,7 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.liveness import read_troubles as read_report
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import translated
-from ingest.queue.redis.routed_client import RoutedClient
+from ingest.queue.redis.connection import server_name, translated
 from ingest.queue.redis.server_trouble import trouble_of
 
 
@@ -29,9 +28,7 @@ async def read_troubles(
     if len(states) == 1:
         return []
     noticed = [
-        PartitionTrouble(queue, _server_of(client, queue), trouble_of(state), str(state), time.time())
-        for queue, state in states.items()
-        if isinstance(state, QueueUnavailable)
+        noticed_trouble(client, queue, state) for queue, state in states.items() if isinstance(state, QueueUnavailable)
     ]
     readable = [queue for queue, state in states.items() if isinstance(state, QueueState)]
     # Each partition has the same reports. Any of them may not respond any more.
@@ -40,13 +37,16 @@ async def read_troubles(
     return [found[queue] for queue in states if queue in found]
 
 
+def noticed_trouble(client: Redis, queue: str, error: QueueUnavailable) -> PartitionTrouble:
+    """Return the trouble of a partition, or of a queue's record of partitions, by the error of an attempt to read it."""
+    return PartitionTrouble(
+        queue, server_name(client, Keys.of(queue).stream), trouble_of(error), str(error), time.time()
+    )
+
+
 async def _reported(client: Redis, key: str) -> list[PartitionTrouble]:
     try:
         with translated():
             return read_report(await client.get(key))
     except QueueUnavailable:
         return []
-
-
-def _server_of(client: Redis, queue: str) -> str:
-    return client.topology.last_server_of(Keys.of(queue).stream) if isinstance(client, RoutedClient) else ""

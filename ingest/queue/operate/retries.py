@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
@@ -50,11 +51,13 @@ class RetryPage:
     Attributes:
         next: after which the next page begins, or None after the last one.
         positions: of the entries.
+        missing: partitions that cannot be read.
     """
 
     entries: Sequence[RetryEntry]
     next: Position | None
     positions: Sequence[Position]
+    missing: Sequence[PartitionTrouble] = ()
 
 
 @dataclass(frozen=True, slots=True)

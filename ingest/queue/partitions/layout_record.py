@@ -10,11 +10,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.partition_gates import PartitionGates
-from ingest.queue.redis.connection import QueueDenied, replies, translated
+from ingest.queue.redis.connection import QueueDenied, server_name, translated
 from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
 
@@ -60,9 +60,7 @@ class LayoutRecord:
         Raises:
             QueueUnavailable: Redis cannot be used right now.
         """
-        with translated():
-            values = await self._client.hmget(layout_key(self._queue), _FIELDS)
-            found = _parsed(self._queue, values)
+        found = (await read_layouts(self._client, {self._queue: 1}))[self._queue]
         if found.generation < self._layout.generation:
             found = await self._write_again()
         elif not found.generation and self._initial > 1:
@@ -133,20 +131,49 @@ async def read_layouts(client: Redis, initial: Mapping[str, int]) -> dict[str, L
         initial: the configured number of partitions of each queue.
 
     Raises:
-        QueueUnavailable: Redis cannot be used right now.
+        QueueUnavailable: Redis cannot be used right now for one of them.
     """
+    found = {}
+    for queue, layout in (await known_layouts(client, initial)).items():
+        if isinstance(layout, QueueUnavailable):
+            raise layout
+        found[queue] = layout
+    return found
+
+
+async def known_layouts(client: Redis, initial: Mapping[str, int]) -> dict[str, Layout | QueueUnavailable]:
+    """As `read_layouts`, with the error for a queue whose record cannot be read."""
     if not initial:
         return {}
-    with translated():
-        async with client.pipeline(transaction=False) as pipe:
-            for queue in initial:
-                pipe.hmget(layout_key(queue), _FIELDS)
-            found = {queue: _parsed(queue, values) for queue, values in zip(initial, await replies(pipe), strict=True)}
-    # Until the first worker or producer creates the record, the queue may exist from before.
+    async with client.pipeline(transaction=False) as pipe:
+        for queue in initial:
+            pipe.hmget(layout_key(queue), _FIELDS)
+        try:
+            with translated():
+                replies: Sequence[Any] = await pipe.execute(raise_on_error=False)
+        except QueueUnavailable as error:
+            return dict.fromkeys(initial, error)
     return {
-        queue: layout if layout.generation or initial[queue] == 1 else Layout(queue, initial[queue], (1,))
-        for queue, layout in found.items()
+        queue: _read(client, queue, number, reply)
+        for (queue, number), reply in zip(initial.items(), replies, strict=True)
     }
+
+
+def _read(client: Redis, queue: str, initial: int, reply: Any) -> Layout | QueueUnavailable:
+    try:
+        with translated():
+            if isinstance(reply, Exception):
+                raise reply
+            layout = _parsed(queue, reply)
+    except QueueUnavailable as error:
+        server = server_name(client, layout_key(queue))
+        if not server or isinstance(error, UserError):
+            return error
+        located = QueueUnavailable(f"the record of the partitions of {queue} is on {server}: {error}")
+        located.__cause__ = error.__cause__
+        return located
+    # Until the first worker or producer creates the record, the queue may exist from before.
+    return layout if layout.generation or initial == 1 else Layout(queue, initial, (1,))
 
 
 def _parsed(queue: str, values: Sequence[Any]) -> Layout:

@@ -27,6 +27,7 @@ from ingest.queue.redis.checked_connections import (
     close_last_answered,
     code_of,
 )
+from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.routed_client import RoutedClient
 from ingest.queue.redis.topology import Owner, Server, Topology, topology_of
 from ingest.queue.redis.topology.cluster import ClusterTopology, SlotOwner
@@ -61,7 +62,7 @@ class NoGroup(Exception):
     """The stream or its group is gone: flushed, or lost in a failover."""
 
 
-class _ControlPool(BlockingConnectionPool):
+class _ControlPool(ClosingPool, BlockingConnectionPool):
     """When a connection is lost, the idle ones are closed as well. A network has often lost all, and each would cost a timeout."""
 
     def __init__(self, **options: Any) -> None:
@@ -100,7 +101,7 @@ def control_client(at: str | Owner | Server | Topology, connections: int = CONTR
 
     def client_of(server: Server) -> Redis:
         options = server.connection_options(socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT)
-        return Redis.from_pool(_ControlPool(max_connections=connections, timeout=COMMAND_TIMEOUT, **options))
+        return ClosingClient.from_pool(_ControlPool(max_connections=connections, timeout=COMMAND_TIMEOUT, **options))
 
     match at:
         case ClusterTopology():
@@ -126,6 +127,11 @@ async def client_for(client: Redis, key: str) -> Redis:
     `QueueUnavailable`. The caller then gets the client again.
     """
     return await client.client_for(key) if isinstance(client, RoutedClient) else client
+
+
+def server_name(client: Redis, key: str) -> str:
+    """Return the address of the cluster node that owned a key when it was last looked up. Empty outside of clusters."""
+    return client.topology.last_server_of(key) if isinstance(client, RoutedClient) else ""
 
 
 async def replies(commands: Pipeline) -> list[Any]:

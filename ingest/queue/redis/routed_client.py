@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.commands.core import AsyncScript
 from redis.exceptions import ConnectionError, NoScriptError, RedisError, TimeoutError  # noqa: A004  redis-py's own, which are no OSErrors
 
+from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.routing import MOST_REDIRECTIONS, first_key
 from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, slot_of
 from ingest.queue.redis.topology.node_connections import Redirected
@@ -20,7 +21,7 @@ from ingest.queue.redis.topology.node_connections import Redirected
 _Command = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-class RoutedClient(Redis):
+class RoutedClient(ClosingClient):
     """A client of all nodes, for commands that do not block.
 
     Attributes:
@@ -36,7 +37,7 @@ class RoutedClient(Redis):
         self, topology: ClusterTopology, client_of: Callable[[ClusterNode], Redis], home: int | None = None
     ) -> None:
         # The pool is never used, because each node has its own.
-        super().__init__(connection_pool=ConnectionPool())
+        super().__init__(connection_pool=ClosingPool())
         self.topology = topology
         self._client_of = client_of
         self._home = home

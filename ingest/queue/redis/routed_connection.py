@@ -130,7 +130,7 @@ class RoutedConnection:
         if (line := self._lines.get(node)) is None:
             line = self._lines[node] = self._line_to(node)
             for former in [each for each in self._lines if each is not node and not self._topology.is_in_use(each)]:
-                await self._lines.pop(former).close_if_idle()
+                await self._lines[former].close_if_idle()
         return line
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 
 from ingest.api.source_connections import SourceConnections
+from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.control.producer_admission import ProducerAdmission
@@ -105,6 +106,7 @@ async def _open_source(
         replicas=settings.durability_replicas,
     )
     layout = LayoutRecord(redis, servers.stream, servers.partitions).recent
+    assumed = Layout(servers.stream, servers.partitions)
     async with Orders.open(servers, finding) as orders:
         try:
             yield SourceConnections(
@@ -112,8 +114,8 @@ async def _open_source(
                 IdempotentCalls(redis, servers.stream, partitions=servers.partitions),
                 orders,
                 PartitionedMonitor(redis, layout, servers.group),
-                PartitionedRetries(redis, layout, servers.group),
-                PartitionedDeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait),
+                PartitionedRetries(redis, layout, servers.group, assumed),
+                PartitionedDeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait, assumed=assumed),
                 AuditLog(pool, servers.source),
                 Backfills(pool, servers.source),
                 Jobs(pool, servers.source),

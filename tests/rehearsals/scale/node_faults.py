@@ -91,7 +91,9 @@ async def measure(cli: Cli, dsn: str, trouble: str, rate: float) -> str:
                 ports = [node.port for node in owners]
                 await stored_per_second(dsn, ports, TIMES["before"])  # until the load is steady
                 found = [await stored_per_second(dsn, ports, TIMES["before"])]
-                async with TROUBLES["killed" if is_replaced else trouble](cluster, victim, key_slot(streams[number].encode())):
+                async with TROUBLES["killed" if is_replaced else trouble](
+                    cluster, victim, key_slot(streams[number].encode())
+                ):
                     found += [await stored_per_second(dsn, ports, TIMES[when]) for when in ("first 5 s", "then")]
                 found += [await stored_per_second(dsn, ports, TIMES[when]) for when in ("5 s after", "later")]
                 load.cancel()

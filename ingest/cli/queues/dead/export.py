@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+    from ingest.operations.failed_orders.dead_letters import Exported
 
 
 class Format(StrEnum):
@@ -51,7 +52,8 @@ def export(
     An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     The file appears under its name when it is complete, and is called FILE.part until then. `--resume` with the same
-    options continues an interrupted export. The exit code is 1 if an ID has no dead letter.
+    options continues an interrupted export. The exit code is 1 if an ID has no dead letter, or if Redis cannot be used
+    for a partition. The command writes the other partitions, reports the missing ones, and the file stays incomplete.
 
     Examples:
     `ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
@@ -67,7 +69,7 @@ def export(
     In JSON, bytes that are not UTF-8 become backslash escapes such as `\xff`. In CSV, so do all characters that are
     not printable.
     """
-    from ingest.cli.queues.dead.search import search
+    from ingest.cli.queues.dead.search import exit_code_of, search
     from ingest.operations.failed_orders import dead_letter_export, dead_letters
 
     if as_json and file_format is Format.CSV:
@@ -100,31 +102,45 @@ def export(
         try:
             done = search(export_all, activity="exporting", data_stream=stream)
         except (KeyboardInterrupt, QueueUnavailable):
-            if output is not None and is_resumable(part_of(output)):
-                say(f"the export is not complete: run it again with --resume to continue {part_of(output)}")
+            _say_incomplete(output)
             raise
+        if done.unavailable:
+            _say_incomplete(output)
+            raise typer.Exit(exit_code_of(done))
     if output is not None:
         before = f", after {counted(lines, 'line')} of the interrupted export" if lines else ""
         say(f"wrote {counted(done.count, 'dead letter')} to {output}{before}")
-    raise typer.Exit(1 if done.missing else 0)
+    raise typer.Exit(exit_code_of(done))
 
 
-def _written(stream: IO[str], head: str, file_format: str) -> "tuple[int, tuple[str, str] | None]":
-    """The number of lines that an interrupted export has written, and the source and ID of its last dead letter, if any.
+def _say_incomplete(output: Path | None) -> None:
+    if output is not None and is_resumable(part_of(output)):
+        say(f"the export is not complete: run it again with --resume to continue {part_of(output)}")
+
+
+def _written(stream: IO[str], head: str, file_format: str) -> "tuple[int, Exported | None]":
+    """The number of lines that an interrupted export has written, and the last dead letters of its partitions, if any.
 
     Raises:
         UserError: the file is not an export in this format.
     """
     from ingest.operations.failed_orders import dead_letter_export
+    from ingest.operations.failed_orders.dead_letters import suffix_of
 
     stream.seek(0)
-    lines, last = 0, ""
+    lines, after = 0, dict[tuple[str, str], str]()
     # Bytes that are not UTF-8 are no export either.
     with suppress(UnicodeDecodeError):
         while line := stream.readline():
-            lines, last = lines + 1, line
-        if not lines or last == head:
-            return lines, None
-        if after := dead_letter_export.last_exported(last, file_format):
-            return lines, after
+            lines += 1
+            if line == head:
+                continue
+            if (exported := dead_letter_export.exported_in(line, file_format)) is None:
+                break
+            source, entry_id = exported
+            part = source, suffix_of(entry_id)
+            after.pop(part, None)
+            after[part] = entry_id.removesuffix(part[1])
+        else:
+            return lines, after or None
     raise UserError(f"the interrupted export is not in the format {file_format}: use its --format, or --force")

@@ -11,6 +11,8 @@ def groups(chosen: Chosen, *, as_json: AsJson = False) -> None:
 
     The largest group comes first. Errors that differ only in numbers, IDs, times or quoted values are one group. Paths such as `$.lines[].price` are kept.
 
+    The exit code is 1 if Redis cannot be used for a partition. The command groups the others, and reports the missing ones.
+
     Examples:
     `ingest dead groups` shows the errors of all sources, each with how many orders it affects.
 

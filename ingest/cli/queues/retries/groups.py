@@ -11,6 +11,8 @@ def groups(chosen: Chosen, *, as_json: AsJson = False) -> None:
 
     The largest group comes first. Errors that differ only in numbers, IDs, times or quoted values are one group.
 
+    The exit code is 1 if Redis cannot be used for a partition. The command groups the others, and reports the missing ones.
+
     Examples:
     `ingest retries groups` shows the errors because of which orders wait, each with how many orders it affects.
 

@@ -1,13 +1,18 @@
 """One partition that a process reads, and the calls to it that fail."""
 
+import random
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.consumer import Consumer
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
+
+# Seconds between two attempts of a call that fails, the shortest and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 Kind = Literal[
     "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle", "troubles",
@@ -71,6 +76,14 @@ class Partition:
                 return False
             kinds = kind, "ack", "results"
         return all(now >= self.troubles[each].until for each in kinds if each in self.troubles)
+
+    def leave_out(self, kind: Kind, now: float) -> None:
+        """Make no call of a kind, which has failed, for a time that grows with each failure."""
+        failures = self.troubles[kind].failures if kind in self.troubles else 0
+        pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
+        # Spread over half of it, because all processes notice the same fault.
+        until = now + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
+        self.troubles[kind] = Trouble(failures + 1, until)
 
 
 def begun(trouble: PartitionTrouble) -> PartitionTrouble:

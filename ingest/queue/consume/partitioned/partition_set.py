@@ -12,16 +12,13 @@ from typing import Any, TypeVar
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.consumer import Consumer
-from ingest.queue.consume.partitioned.partition import Kind, Partition, Trouble, begun, log_end
+from ingest.queue.consume.partitioned.partition import Kind, Partition, begun, log_end
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.server_trouble import trouble_of
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
-# Seconds between two attempts of a call that fails, the shortest and the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # A server whose replies take longer counts as slow, until they take less than half of it.
 _SLOW = 1.0
 
@@ -224,11 +221,7 @@ class PartitionSet:
     def _failed(self, kind: Kind, partition: Partition, error: QueueUnavailable) -> None:
         if self.have_one_owner:
             return
-        failures = partition.troubles[kind].failures if kind in partition.troubles else 0
-        pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
-        # Spread over half of it, because all processes notice the same fault.
-        until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
-        partition.troubles[kind] = Trouble(failures + 1, until)
+        partition.leave_out(kind, asyncio.get_running_loop().time())
         partition.unavailable = self._unless_known(partition.unavailable, partition.queue, error)
 
     def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:

@@ -112,10 +112,12 @@ class ServerReads:
 
     async def _read_server(self, shares: Sequence[Share]) -> list[Delivery]:
         """Read partitions of one server. Does not wait for entries."""
+        # Decided once, because another call to a partition may change it before the replies come.
+        by_lanes = [partition.consumer.reading.express_has_more for partition, _ in shares]
         commands = [
             read_command(self._group, self._name, partition.consumer.reading.streams, share)
-            for partition, share in shares
-            if not partition.consumer.reading.express_has_more
+            for (partition, share), is_by_lanes in zip(shares, by_lanes, strict=True)
+            if not is_by_lanes
         ]
         try:
             with translated():
@@ -124,9 +126,9 @@ class ServerReads:
             replies = iter([error] * len(commands))
         found: list[Delivery] = []
         errors = []
-        for partition, share in shares:
+        for (partition, share), is_by_lanes in zip(shares, by_lanes, strict=True):
             try:
-                if partition.consumer.reading.express_has_more:
+                if is_by_lanes:
                     found += await self._partitions.attempt("read", partition, self._by_lanes, partition, share)
                 else:
                     reply = next(replies)

@@ -3,22 +3,38 @@
 If the process dies here, the earlier partitions are done and the others untouched. The call can be repeated.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.dead_letters import Change, DeadLetters
-from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
+from ingest.queue.operate.partitioned.queue_parts import QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 
 _NONE_YET = "0-0"
+_Result = TypeVar("_Result")
+
+
+class DeadLetterList(NamedTuple):
+    """A page of a list, the newest first.
+
+    Attributes:
+        entries: the dead letters that match.
+        next: where the next page begins, or None after the last one.
+        missing: partitions that cannot be read.
+    """
+
+    entries: Sequence[DeadLetterEntry]
+    next: str | None
+    missing: Sequence[PartitionTrouble] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +75,23 @@ class PartitionedDeadLetters:
         *,
         group: str = DEFAULT_GROUP,
         on_wait: Callable[[str], None] = lambda _: None,
+        assumed: Layout | None = None,
     ) -> None:
+        self._client = client
         self._waiting = RepeatedCalls(on_wait).call
         self._parts = QueueParts(
             layout,
             lambda queue, suffix: DeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),
+            assumed=assumed,
         )
 
     async def by_queue(self) -> Mapping[str, DeadLetters]:
         """The dead letters of each partition."""
         return await self._parts.oldest_first()
+
+    async def reached(self, call: Callable[[DeadLetters], Awaitable[_Result]]) -> Reached[DeadLetters, _Result]:
+        """Call the dead letters of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID, if there is one."""
@@ -77,26 +100,27 @@ class PartitionedDeadLetters:
                 return entry
         return None
 
-    async def summaries(
-        self, selection: Selection, before: str | None, most: int
-    ) -> tuple[list[DeadLetterEntry], str | None]:
-        """A page of dead letters, the newest first. See `DeadLetters.summaries`.
+    async def summaries(self, selection: Selection, before: str | None, most: int) -> DeadLetterList:
+        """A page of dead letters, the newest first, of the partitions that can be read. See `DeadLetters.summaries`.
 
         It may contain fewer of them, because each partition contributes a share of the page, and only those are returned which are
         newer than the rest of every partition.
         """
-        parts = [*(await self.by_queue()).values()]
-        if len(parts) == 1:
-            return await parts[0].summaries(selection, before, most)
-        share = -(-most // len(parts))
-        pages = await asyncio.gather(*(part.summaries(selection, before, share) for part in parts))
+
+        async def page(part: DeadLetters) -> tuple[list[DeadLetterEntry], str | None]:
+            return await part.summaries(selection, before, self._parts.share_of(most))
+
+        reached = await self.reached(page)
+        pages = [page for _, page in reached.found.values()]
         # Where each partition's page ends, as `(ID`.
         ends = [end for _, end in pages if end is not None]
         if not ends:
-            return _newest_first([entry for entries, _ in pages for entry in entries]), None
+            return DeadLetterList(
+                _newest_first([entry for entries, _ in pages for entry in entries]), None, reached.missing
+            )
         end = max(ends, key=_age_of)
         found = [entry for entries, _ in pages for entry in entries if _age_of(entry.entry_id) >= _age_of(end)]
-        return _newest_first(found), end
+        return DeadLetterList(_newest_first(found), end, reached.missing)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> TotalSurvey:
         """Count the dead letters that match. It waits while Redis is unavailable. See `DeadLetters.survey`."""

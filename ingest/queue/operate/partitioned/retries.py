@@ -1,17 +1,19 @@
 """The retry sets of a queue over all its partitions: list them, run retries now, or dead-letter them."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
+from ingest.queue.operate.partitioned.queue_parts import QueueParts, Reached, ReadLayout
 from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,21 @@ class PartitionedRetries:
     Methods raise `QueueUnavailable` when Redis cannot be used right now.
     """
 
-    def __init__(self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP) -> None:
-        self._parts = QueueParts(layout, lambda queue, suffix: Retries(client, queue, group, id_suffix=suffix))
+    def __init__(
+        self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP, assumed: Layout | None = None
+    ) -> None:
+        self._client = client
+        self._parts = QueueParts(
+            layout, lambda queue, suffix: Retries(client, queue, group, id_suffix=suffix), assumed=assumed
+        )
 
     async def by_queue(self) -> Mapping[str, Retries]:
         """The retries of each partition."""
         return await self._parts.oldest_first()
+
+    async def reached(self, call: Callable[[Retries], Awaitable[_Result]]) -> Reached[Retries, _Result]:
+        """Call the retries of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
 
     async def count(self) -> int:
         """How many there are."""
@@ -70,17 +81,14 @@ class PartitionedRetries:
         fields: Collection[bytes] = (),
     ) -> RetryPage:
         """The next retries, at most about `most`, the soonest first. See `PartitionedDeadLetters.summaries`."""
-        parts = [*(await self.by_queue()).values()]
-        if len(parts) == 1:
-            return await parts[0].page(after, most, fields)
-        share = -(-most // len(parts))
-        pages = await asyncio.gather(*(part.page(after, share, fields) for part in parts))
+        reached = await self.reached(lambda part: part.page(after, self._parts.share_of(most), fields))
+        pages = [page for _, page in reached.found.values()]
         end = min((page.next for page in pages if page.next is not None), key=_order_of, default=None)
         found = [pair for page in pages for pair in zip(page.positions, page.entries, strict=True)]
         if end is not None:
             found = [(position, entry) for position, entry in found if _order_of(position) <= _order_of(end)]
         found.sort(key=lambda pair: _order_of(pair[0]))
-        return RetryPage([entry for _, entry in found], end, [position for position, _ in found])
+        return RetryPage([entry for _, entry in found], end, [position for position, _ in found], reached.missing)
 
     async def survey(
         self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None

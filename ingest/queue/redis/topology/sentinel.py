@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from redis import exceptions as redis_errors
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.topology.found_connections import (
     PrimaryTcp,
     PrimaryTls,
@@ -234,4 +235,4 @@ def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
     }
-    return Redis.from_pool(ConnectionPool(**options))
+    return ClosingClient.from_pool(ClosingPool(**options))

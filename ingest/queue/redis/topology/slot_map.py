@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from redis import exceptions as redis_errors
-from redis.asyncio import ConnectionPool, Redis
 
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import CheckedTls, connection_options
+from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
 from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
 
@@ -160,7 +160,7 @@ class SlotMap:
             "socket_timeout": _NODE_TIMEOUT,
             "socket_connect_timeout": _NODE_TIMEOUT,
         }
-        async with Redis.from_pool(ConnectionPool(**options)) as node:
+        async with ClosingClient.from_pool(ClosingPool(**options)) as node:
             # As two words, because redis-py would not return the reply as it is.
             reply: Any = await node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # redis-py leaves it so
         owners: list[Address | None] = [None] * _SLOTS

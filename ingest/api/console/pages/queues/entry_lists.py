@@ -18,7 +18,7 @@ from ingest.api.operations.selections import position_in
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import FailedEntry
-from ingest.operations.failed_orders.entries import FailedEntries
+from ingest.operations.failed_orders.entries import EntryPage, FailedEntries
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 
 _LIMIT = 100
@@ -55,11 +55,11 @@ class EntryListPage:
         form = inputs_of(visit)
         chosen, names = ChosenEntries.of(form), sources_in(visit, form, self._sources)
         source = names[0] if len(names) == 1 else None
-        rows = after = following = None
+        page = after = None
         if source is not None:
             entries = self._sources[source].entries[self._kind]
             after = position_in(entries, form.text("cursor") or None)
-            rows, following = await _page(entries, chosen, after)
+            page = await _page(entries, chosen, after)
         path, values = f"{ROOT}/{self._kind.path}", chosen.values()
         return self._frame.render(
             visit,
@@ -70,11 +70,12 @@ class EntryListPage:
             chosen=chosen,
             values=values,
             source=source,
-            rows=rows,
+            rows=page and page.entries,
+            missing=page.missing if page else (),
             grouped=await self._grouped(names) if chosen.is_everything else None,
             stream=url(f"{ROOT}/events/{self._events}", source=chosen.source),
             first=url(path, **values) if after else None,
-            next=url(path, **values, cursor=cursor_of(following)) if following else None,
+            next=url(path, **values, cursor=cursor_of(page.next)) if page and page.next else None,
         )
 
     async def _groups_part(self, visit: Visit) -> str:
@@ -90,14 +91,15 @@ class EntryListPage:
             return await self._groups.of(self._kind, names, wait=_WAIT)
 
 
-async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> tuple[list[FailedEntry], Any]:
+async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> EntryPage:
     """Return the first entries that match, and where the next page begins, within a limited time."""
     selection, found = chosen.selection(), list[FailedEntry]()
     most = _LIMIT if chosen.is_everything else _EXAMINED
     ends_at = time.monotonic() + _SEARCH_SECONDS
     with as_problems():
         while True:
-            some, after = await entries.page(selection, after, most)
-            found += some
+            page = await entries.page(selection, after, most)
+            found += page.entries
+            after = page.next
             if after is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
-                return found, after
+                return page._replace(entries=found)

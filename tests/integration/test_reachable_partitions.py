@@ -1,0 +1,102 @@
+"""Lists and groups of dead letters and retries while a node of a cluster is down."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from cluster_set import ClusterSet
+from dead_letter_entries import dead_fields
+from http_api import NOWHERE, Api, running_api
+from servers.kinds import KINDS
+from support import eventually
+
+from ingest.domain.partitions import Layout
+from ingest.queue.layout.keys import Keys
+from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
+from ingest.queue.redis.connection import control_client
+
+ORDERS = [f"order-{number}" for number in range(60)]
+
+
+class Scene:
+    """The API of a queue on a cluster, of which one node has been killed.
+
+    Attributes:
+        api: started before the node was killed, or afterwards.
+        missing: the queues of the partitions on that node, each with its address.
+        left: the orders on the other nodes.
+    """
+
+    def __init__(self, api: Api, missing: dict[str, str], left: set[str]) -> None:
+        self.api = api
+        self.missing = missing
+        self.left = left
+
+    async def page(self, path: str) -> str:
+        async with self.api.http.get(f"{self.api.url}/console/{path}") as response:
+            return await response.text() if response.status == 200 else ""
+
+    def names_missing(self, text: str) -> bool:
+        return all(f"{queue}: {server} is " in text for queue, server in self.missing.items())
+
+
+@pytest.fixture(params=["partition", "record", "record of a fresh process"])
+async def scene(request: pytest.FixtureRequest, queue_name: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    options = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "500"}
+    with ClusterSet.open(KINDS[0], tmp_path, replicas=0, **options) as cluster:
+        await cluster.become_ready()
+        layout, is_fresh = Layout(queue_name, 6), request.param == "record of a fresh process"
+        async with control_client(cluster.url()) as client:
+            await LayoutRecord(client, queue_name, 6).read()
+            for order_id in ORDERS:
+                keys = Keys.of(layout.queue_of_order(order_id))
+                await client.xadd(keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+                fields = ["order_id", order_id, "attempt", "3", "retry_reason", "timeout", "retry_error", "no answer"]
+                await client.hset(keys.retry_entries, f"1-{order_id}", msgspec.msgpack.encode(fields))  # type: ignore[arg-type, misc]
+                await client.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
+        record = await cluster.owner(layout_key(queue_name))
+        owners = {queue: await cluster.owner(Keys.of(queue).dead) for queue in layout.current}
+        victim = next(node for node in owners.values() if (node is record) == (request.param != "partition"))
+        server = f"127.0.0.1:{victim.port}"
+        missing = {queue: server for queue, node in owners.items() if node is victim}
+        left = {order_id for order_id in ORDERS if layout.queue_of_order(order_id) not in missing}
+        if is_fresh:
+            victim.kill()
+        async with running_api(cluster.url(), NOWHERE, queue_name, partitions=6) as api:
+            if not is_fresh:
+                # It has read the record.
+                assert (await api.get("/v1/retries"))[0] == 200
+                victim.kill()
+            if request.param != "partition":
+                missing[queue_name] = server
+            yield Scene(api, missing, left)
+
+
+@pytest.mark.parametrize("kind", ["dead-letters", "retries"])
+async def test_what_is_reachable_is_shown_and_missing_partitions_are_named(scene: Scene, kind: str) -> None:
+    async def is_listed() -> bool:
+        status, page = await scene.api.get(f"/v1/{kind}?limit=500")
+        return status == 200 and (
+            {each["order_id"] for each in page[kind.replace("-", "_")]},
+            {each["queue"]: each["server"] for each in page["missing_partitions"]},
+        ) == (scene.left, scene.missing)
+
+    async def is_grouped() -> bool:
+        status, page = await scene.api.get(f"/v1/{kind}/groups")
+        return status == 200 and (
+            sum(each["count"] for each in page["groups"]),
+            {each["queue"]: each["server"] for each in page["missing_partitions"]},
+        ) == (len(scene.left), scene.missing)
+
+    async def is_on_its_page() -> bool:
+        text = await scene.page(f"{kind}?source=&reason={'timeout' if kind == 'retries' else 'not_found'}")
+        return scene.names_missing(text) and all((f">{each}<" in text) == (each in scene.left) for each in ORDERS)
+
+    async def is_on_the_page_of_groups() -> bool:
+        text = await scene.page(f"{kind}")
+        return scene.names_missing(text) and f'<td class="number">{len(scene.left)}</td>' in text
+
+    # The record of partitions that a process knows is used for some seconds.
+    for is_shown in (is_listed, is_grouped, is_on_its_page, is_on_the_page_of_groups):
+        await eventually(is_shown, within=60, every=0.2)
