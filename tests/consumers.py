@@ -11,10 +11,10 @@ from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
-from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.partition.consumer import PartitionConsumer as PortsOfConsumer
+from ingest.queue.consume.partition.group_access import GroupAccess
+from ingest.queue.consume.partition.reading import PartitionReading
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.consume.reading import QueueReading
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection
@@ -30,7 +30,7 @@ class Consumer:
     def __init__(self, parts: PortsOfConsumer) -> None:
         self.parts = parts
         # Releases and acks by the methods that a test may override.
-        self._reading = QueueReading(parts.access, self)
+        self._reading = PartitionReading(parts.access, self)
         self.streams, self.received = self._reading.streams, self._reading.received
         self.access = parts.access
         self.name = parts.access.name

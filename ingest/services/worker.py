@@ -25,9 +25,9 @@ from ingest.process.lifecycle import (
     unless,
 )
 from ingest.process.supervisor import Supervisor
-from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.partition.consumer import PartitionConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.operate.monitor import traps_of_servers
+from ingest.queue.operate.partition.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.tracing import require_tracing, tracing_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
 
 _log = get_logger("app")
-# Consumer groups that are created concurrently at the start.
+# PartitionConsumer groups that are created concurrently at the start.
 _GROUPS_AT_ONCE = 10
 
 
@@ -132,7 +132,10 @@ async def prepare(
 
         async def make_group(queue: str) -> QueueUnavailable | None:
             try:
-                async with limit, Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
+                async with (
+                    limit,
+                    PartitionConsumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer,
+                ):
                     await consumer.access.ensure_group()
             except QueueUnavailable as error:
                 return error

@@ -11,8 +11,8 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.partition.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.partition.retries import PartitionRetries
 
 # The names are of no release: a version of the format, a field of a later one, one that is not text, one without a value.
 UNKNOWN = {b"version": b"7", b"ingest_later": "größe".encode(), b"\xff\x00": bytes(range(256)), b"empty": b""}
@@ -31,13 +31,13 @@ async def dead_letter(one: Consumer, held: Delivery, redis: Redis, queue: str) -
     assert await one.dead_letter(held, DeadReason.INVALID_MESSAGE, "no")
     [(_, dead)] = await redis.xrange(Keys.of(queue).dead)
     assert UNKNOWN.items() <= dead.items()
-    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
 
 
 async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
     assert await one.reschedule(held, 3_600.0, 2)
-    assert await Retries(redis, queue, GROUP).dead_letter(RetrySelection(everything=True), "cli:me") == 1
-    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert await PartitionRetries(redis, queue, GROUP).dead_letter(RetrySelection(everything=True), "cli:me") == 1
+    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
 
 
 async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:

@@ -21,13 +21,13 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout, partition_of
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
-from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
-from ingest.queue.consume.partitioned.partition import Partition
-from ingest.queue.consume.partitioned.partition_set import PartitionSet
-from ingest.queue.consume.partitioned.reading import PartitionedReading
-from ingest.queue.consume.partitioned.server_reads import ServerReads
+from ingest.queue.consume.consumer import QueueConsumer
+from ingest.queue.consume.liveness import QueueLiveness
+from ingest.queue.consume.partition.partition import Partition
+from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.server_reads import ServerReads
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
@@ -52,13 +52,13 @@ class Queue:
         self._url = url
         self._stack = stack
 
-    async def consumer(self, name: str, partitions: int = PARTITIONS) -> PartitionedConsumer:
+    async def consumer(self, name: str, partitions: int = PARTITIONS) -> QueueConsumer:
         """A consumer that has shown that it is alive."""
         connections = await self._stack.enter_async_context(QueueConnections.open(self._url))
         record = LayoutRecord(connections.control, self.name, partitions)
         opening = partial(Consumer.sharing, connections)
         consumer = await self._stack.enter_async_context(
-            PartitionedConsumer.open(
+            QueueConsumer.open(
                 connections,
                 record,
                 lambda queue, reading: opening(queue, GROUP, name, BLOCK, reading=reading),
@@ -190,7 +190,7 @@ async def test_a_partition_with_a_backlog_does_not_delay_the_others(queue: Queue
     assert set(others) < set(taken)
 
 
-async def read_some_of_a_backlog(queue: Queue) -> tuple[PartitionedConsumer, set[str]]:
+async def read_some_of_a_backlog(queue: Queue) -> tuple[QueueConsumer, set[str]]:
     """A consumer that has read a few entries of each partition, and the orders that it has not read."""
     one = await queue.consumer("one")
     backlog = [f"{order}/{number}" for number in range(50) for order in ORDERS]
@@ -384,9 +384,9 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
         await partitions.close()
 
 
-def reading_of(partitions: PartitionSet, connection: QueueConnection) -> PartitionedReading:
+def reading_of(partitions: PartitionSet, connection: QueueConnection) -> QueueReading:
     reads = ServerReads(partitions, connection, GROUP, "one")
-    return PartitionedReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+    return QueueReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
 
 
 async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
@@ -495,7 +495,7 @@ async def test_the_time_of_a_late_heartbeat_is_not_used(queue: Queue, url: str) 
         late, _ = partitions.all
         liveness = LateLiveness()
         late.consumer = SimpleNamespace(liveness=liveness)
-        heartbeats = PartitionedLiveness(partitions, asyncio.Event().wait)
+        heartbeats = QueueLiveness(partitions, asyncio.Event().wait)
 
         first = await heartbeats.heartbeat(LIFETIME)
         liveness.responds.set()

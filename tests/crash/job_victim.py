@@ -15,8 +15,8 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.requests import dead_letter_request, export_request
 from ingest.operations.jobs.run import JobParts, JobRun
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.settings import load_settings
 from ingest.store.audit import AuditLog
@@ -63,7 +63,7 @@ class MortalOutput(JobOutput):
 async def main() -> None:
     servers = Backends.of(load_settings())
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
-        dead_letters = PartitionedDeadLetters(client, layout_reader(client, servers.stream), group=servers.group)
+        dead_letters = DeadLetters(client, layout_reader(client, servers.stream), group=servers.group)
         everything = Selection(everything=True)
         if KIND is JobKind.EXPORT:
             wanted = await export_request(dead_letters, everything, "jsonl", rate=_RATE)

@@ -23,8 +23,8 @@ from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import dead_letter_request, export_request, retry_request
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.retries import Retries
 from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -51,8 +51,8 @@ class JobRequestParts:
         retries: The retries of the source.
     """
 
-    dead_letters: PartitionedDeadLetters
-    retries: PartitionedRetries
+    dead_letters: DeadLetters
+    retries: Retries
 
     async def request(self, body: JobBody) -> JobRequest:
         """Return the request for a job.

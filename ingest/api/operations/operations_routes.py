@@ -24,9 +24,9 @@ from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import Operation
 from ingest.operations.failed_orders import retries as operations
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.partition.retries import Position
+from ingest.queue.operate.retries import Retries
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500
@@ -42,7 +42,7 @@ class QueueRoutes:
         monitor: Reads the queue's state.
     """
 
-    monitor: PartitionedMonitor
+    monitor: Monitor
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -83,7 +83,7 @@ class RetryRoutes:
         source: The name of the source in the responses.
     """
 
-    retries: PartitionedRetries
+    retries: Retries
     audit_log: AuditLog
     limits: BodyLimits
     groups: GroupSurveys

@@ -21,9 +21,9 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     open_reachable,
     paced,
 )
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.dead_letters import DeadLetters, TotalSurvey
+from ingest.queue.operate.partition.dead_letters import PAGE, Change, PartitionDeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
 Write = Callable[[str, Sequence[DeadLetterEntry]], None]
@@ -126,7 +126,7 @@ async def export(
         return _without(unavailable, await _write(opened.values(), pages, selection, write, None, on_progress))
 
 
-def contains(part: DeadLetters, entry_id: str) -> bool:
+def contains(part: PartitionDeadLetters, entry_id: str) -> bool:
     """Whether an ID, as `DeadLetterEntry.entry_id`, is of this partition."""
     return part.id_suffix == suffix_of(entry_id)
 
@@ -142,7 +142,7 @@ def _without(unavailable: Mapping[Part, str], found: WrittenDeadLetters) -> Writ
 
 
 async def _write(
-    dead_letters: Iterable[DeadLetters],
+    dead_letters: Iterable[PartitionDeadLetters],
     pages: Pages,
     selection: Selection,
     write: Write,
@@ -186,7 +186,7 @@ async def replay(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put matching dead letters back into the queue, up to `newest`. See `PartitionedDeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
 
@@ -199,13 +199,13 @@ async def drop(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Delete matching dead letters, up to `newest`. See `PartitionedDeadLetters.drop`."""
+    """Delete matching dead letters, up to `newest`. See `DeadLetters.drop`."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
 
 
 @asynccontextmanager
-async def _open(backends: Backends, on_wait: Callable[[str], None]) -> AsyncIterator[PartitionedDeadLetters]:
+async def _open(backends: Backends, on_wait: Callable[[str], None]) -> AsyncIterator[DeadLetters]:
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
-        yield PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
+        yield DeadLetters(client, layout, group=backends.group, on_wait=on_wait)

@@ -15,8 +15,8 @@ import msgspec
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.operating.selection_json import selection_as_dict
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.retries import Retries
 
 # Seconds that a request waits for the count.
 _LONGEST_WAIT = 0.2
@@ -64,8 +64,8 @@ class EntryCounts:
 
     def __init__(
         self,
-        dead_letters: Mapping[str, PartitionedDeadLetters],
-        retries: Mapping[str, PartitionedRetries],
+        dead_letters: Mapping[str, DeadLetters],
+        retries: Mapping[str, Retries],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dead_letters = dead_letters

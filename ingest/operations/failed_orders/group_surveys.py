@@ -17,9 +17,9 @@ from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
 from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.partition.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.partition.retries import PartitionRetries, Position
+from ingest.queue.operate.retries import Retries
 
 _EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.
@@ -42,8 +42,8 @@ class GroupSurveys:
 
     def __init__(
         self,
-        dead_letters: Mapping[str, PartitionedDeadLetters],
-        retries: Mapping[str, PartitionedRetries],
+        dead_letters: Mapping[str, DeadLetters],
+        retries: Mapping[str, Retries],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dead_letters = {
@@ -187,13 +187,13 @@ class _Survey:
 class _DeadLetterReading:
     """Implements `_Reading`. It continues after the last dead letter that it has read."""
 
-    def __init__(self, dead_letters: PartitionedDeadLetters) -> None:
+    def __init__(self, dead_letters: DeadLetters) -> None:
         self.missing: Sequence[PartitionTrouble] = ()
         self._dead_letters = dead_letters
         self._last: dict[str, str] = {}
 
     async def count(self) -> int:
-        return sum(count for _, count in (await self._dead_letters.reached(DeadLetters.count)).found.values())
+        return sum(count for _, count in (await self._dead_letters.reached(PartitionDeadLetters.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
         last: dict[str, str] = {}
@@ -202,14 +202,14 @@ class _DeadLetterReading:
         self._last = last
 
     async def added(self, counts: GroupCounts) -> bool:
-        if self._last.keys() != (await self._dead_letters.reached(DeadLetters.count)).found.keys():
+        if self._last.keys() != (await self._dead_letters.reached(PartitionDeadLetters.count)).found.keys():
             return False
         async for _ in self._read(counts, self._last):
             pass
         return counts.examined <= await self.count()
 
     async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
-        reached = await self._dead_letters.reached(DeadLetters.newest)
+        reached = await self._dead_letters.reached(PartitionDeadLetters.newest)
         self.missing = reached.missing
         for queue, (part, newest) in reached.found.items():
             last.setdefault(queue, "")
@@ -226,17 +226,17 @@ class _DeadLetterReading:
 
 
 class _RetryReading:
-    """Implements `_Reading`. Retries come and go, so that all are read each time."""
+    """Implements `_Reading`. PartitionRetries come and go, so that all are read each time."""
 
-    def __init__(self, retries: PartitionedRetries) -> None:
+    def __init__(self, retries: Retries) -> None:
         self.missing: Sequence[PartitionTrouble] = ()
         self._retries = retries
 
     async def count(self) -> int:
-        return sum(count for _, count in (await self._retries.reached(Retries.count)).found.values())
+        return sum(count for _, count in (await self._retries.reached(PartitionRetries.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        reached = await self._retries.reached(Retries.count)
+        reached = await self._retries.reached(PartitionRetries.count)
         self.missing = reached.missing
         for part, _ in reached.found.values():
             position: Position | None = Position()

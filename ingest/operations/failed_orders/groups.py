@@ -18,10 +18,10 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_json import json_time
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
+from ingest.queue.operate.retries import Retries
 from ingest.queue.redis.connection import control_client
 
 OnProgress = Callable[[int, int], None]
@@ -195,9 +195,9 @@ async def group_dead_letters(
     return merged(counts, examined, examined)
 
 
-def _dead_letters(client: Redis, servers: Backends) -> PartitionedDeadLetters:
+def _dead_letters(client: Redis, servers: Backends) -> DeadLetters:
     layout = layout_reader(client, servers.stream)
-    return PartitionedDeadLetters(client, layout, group=servers.group, on_wait=refuse_to_wait)
+    return DeadLetters(client, layout, group=servers.group, on_wait=refuse_to_wait)
 
 
 async def group_retries(
@@ -208,9 +208,7 @@ async def group_retries(
         parts = [
             (each.source, part)
             for each in sources
-            for part in (
-                await PartitionedRetries(client, layout_reader(client, each.stream), each.group).by_queue()
-            ).values()
+            for part in (await Retries(client, layout_reader(client, each.stream), each.group).by_queue()).values()
         ]
         total, counts = sum([await part.count() for _, part in parts]), list[GroupCounts]()
         for source, part in parts:

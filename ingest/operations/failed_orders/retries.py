@@ -12,8 +12,8 @@ from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_json import json_time
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
+from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.retries import Retries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client
 
 
@@ -46,9 +46,7 @@ async def find(
         parts = [
             (each.source, part)
             for each in sources
-            for part in (
-                await PartitionedRetries(client, layout_reader(client, each.stream), each.group).by_queue()
-            ).values()
+            for part in (await Retries(client, layout_reader(client, each.stream), each.group).by_queue()).values()
         ]
         total = sum([await part.count() for _, part in parts])
         for source, each in parts:
@@ -98,9 +96,9 @@ async def dead_letter(
 
 
 @asynccontextmanager
-async def _open(backends: Backends) -> AsyncIterator[PartitionedRetries]:
+async def _open(backends: Backends) -> AsyncIterator[Retries]:
     async with control_client(backends.redis_url) as client:
-        yield PartitionedRetries(client, layout_reader(client, backends.stream), backends.group)
+        yield Retries(client, layout_reader(client, backends.stream), backends.group)
 
 
 def as_object(entry: RetryEntry, source: str) -> dict[str, Any]:

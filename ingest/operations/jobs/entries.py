@@ -16,14 +16,14 @@ from redis.asyncio import Redis
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letter_pages import together
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.partition.dead_letter_pages import together
+from ingest.queue.operate.partition.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.partition.retries import PartitionRetries, Position, RetryPage
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.operate.retries import Position, Retries, RetryPage
+from ingest.queue.operate.retries import Retries
 
 NEWEST = "newest"
 """In the selection of dead letters: the newest one of each partition that belongs to the job, by the name of the partition's queue."""
@@ -61,11 +61,11 @@ class EntryChanges:
         layout = layout_reader(self.client, self.servers.stream)
         waiting = RepeatedCalls(self.on_wait).call
         if self.job.kind.is_of_dead_letters:
-            dead_letters = PartitionedDeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
+            dead_letters = DeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
             parts: Mapping[str, Any] = await waiting(dead_letters.by_queue)
             changes_in: Callable[..., AsyncGenerator[JobProgress, None]] = self._dead_letters_of
         else:
-            parts = await waiting(PartitionedRetries(self.client, layout, self.servers.group).by_queue)
+            parts = await waiting(Retries(self.client, layout, self.servers.group).by_queue)
             changes_in = self._retries_of
         for queue in parts:
             known = _known(self.job.progress.position, queue)
@@ -92,7 +92,7 @@ class EntryChanges:
         return MOST_IN_STEP if rate is None else max(1, min(MOST_IN_STEP, int(rate)))
 
     async def _dead_letters_of(
-        self, queue: str, part: DeadLetters, steps: JobSteps
+        self, queue: str, part: PartitionDeadLetters, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
         selection = dead_letter_selection(self.job.request.selection)
         newest = self.job.request.selection[NEWEST].get(queue, NONE_YET)
@@ -109,7 +109,9 @@ class EntryChanges:
                 self._examined += page.examined
                 yield self._progress()
 
-    async def _retries_of(self, queue: str, part: Retries, steps: JobSteps) -> AsyncGenerator[JobProgress, None]:
+    async def _retries_of(
+        self, queue: str, part: PartitionRetries, steps: JobSteps
+    ) -> AsyncGenerator[JobProgress, None]:
         selection = retry_selection(self.job.request.selection)
         until = self.job.request.selection[UNTIL_MS].get(queue, 0)
         pages = _retry_pages(

@@ -10,12 +10,12 @@ from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.jobs.entries import NEWEST, UNTIL_MS
 from ingest.operations.jobs.export import FORMAT
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.retries import Retries
 
 
 async def dead_letter_request(
-    dead_letters: PartitionedDeadLetters,
+    dead_letters: DeadLetters,
     kind: JobKind,
     selection: Selection,
     *,
@@ -42,7 +42,7 @@ async def dead_letter_request(
 
 
 async def export_request(
-    dead_letters: PartitionedDeadLetters,
+    dead_letters: DeadLetters,
     selection: Selection,
     file_format: str,
     *,
@@ -62,7 +62,7 @@ async def export_request(
 
 
 async def retry_request(
-    retries: PartitionedRetries,
+    retries: Retries,
     kind: JobKind,
     selection: RetrySelection,
     *,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.comparison import StoredOrder, differences
 from ingest.operations.reconcile.ledger import Ledger, Seen
-from ingest.queue.operate.partitioned.orders import PartitionedScanner
+from ingest.queue.operate.orders import QueueScanner
 from ingest.store.orders.rows import Rows
 
 if TYPE_CHECKING:
-    from ingest.queue.operate.scanner import Location
+    from ingest.queue.operate.partition.scanner import Location
 
 _ASKED_AT_ONCE = 50
 _LOOKS = 4
@@ -38,7 +38,7 @@ class Scan:
     """
 
     def __init__(
-        self, ledger: Ledger, scanner: PartitionedScanner, look_up: LookUp, on_progress: Callable[[int, int], None]
+        self, ledger: Ledger, scanner: QueueScanner, look_up: LookUp, on_progress: Callable[[int, int], None]
     ) -> None:
         self.entries: Counter[Location] = Counter()
         self.dead_letters: Counter[str] = Counter()

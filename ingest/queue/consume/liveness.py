@@ -1,104 +1,91 @@
-"""How a consumer shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+"""How a process shows that it is alive in all partitions of a queue, keeps its deliveries, and leaves."""
 
-Each consumer writes its report to its own key while its circuit is open. The key expires by itself, so that a process that dies leaves
-nothing behind. Only `ingest status` reads it.
-"""
-
-import math
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
-from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import translating
+from ingest.queue.consume.partition.partition import Partition
+from ingest.queue.consume.partition_set import PartitionSet
 
-# There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
-_SHORTEST_MS = 1
-# Clocks of machines that continue steadily differ by less.
-_JUMP_MS = 2000
+# Seconds for which a call waits for slow servers while others have responded.
+_WAIT = 1.0
 
 
 class QueueLiveness:
-    """Implements `ingest.flow.ports.Liveness` for the consumer of `access`."""
+    """Implements `ingest.flow.ports.Liveness`.
 
-    def __init__(self, access: GroupAccess) -> None:
-        self._access = access
+    A call fails if it fails in all partitions. Those of a slow server continue while the calls to others are made again.
 
-    @translating
+    Args:
+        partitions: the partitions that are read.
+        release_unread: releases entries that were read and not returned.
+    """
+
+    def __init__(self, partitions: PartitionSet, release_unread: Callable[[], Awaitable[None]]) -> None:
+        self._partitions = partitions
+        self._release_unread = release_unread
+
     async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
-        """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
-        reply = await self._send(lifetime, clock, "", "")
-        bounds = clock()
-        # The server has read its time after the call, so a delay cannot make it later than now.
-        if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
-            reply = await self._send(lifetime, clock, jump, reply[-1])
-        milliseconds, is_first, leads, consumers, generation, _ = reply
-        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
+        """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
+        partitions, now = self._partitions, asyncio.get_running_loop().time
+        began_at = now()
 
-    async def _send(self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str) -> Any:
-        keys, bounds = self._access.keys, clock()
-        assumed = ("", "") if bounds is None else (math.floor(bounds[0] * 1000), math.ceil(bounds[1] * 1000))
-        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
-        return await self._access.call_together("heartbeat", names, [int(lifetime * 1000), *assumed, jump, state])
+        async def send(partition: Partition) -> tuple[float, Heartbeat]:
+            sent_at = now()
+            heartbeat = await partition.consumer.liveness.heartbeat(lifetime, clock)
+            partition.leads = heartbeat.leads
+            return sent_at, heartbeat
 
-    @translating
-    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """Renew the lease of held entries, and return the entries that this consumer has lost."""
-        lost: set[EntryRef] = set()
-        for lane, ids in self._access.by_lane(entries):
-            for start in range(0, len(ids), MOST_IDS):
-                reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
-                lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
-        return lost
-
-    @translating
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
-        value = b"" if outage is None else msgspec.json.encode(outage)
-        milliseconds = _SHORTEST_MS if outage is None else max(1, int(lifetime * 1000))
-        await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
-
-    @translating
-    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
-        """Report for `lifetime` seconds the troubles of partitions."""
-        await self._access.control.set(
-            self._access.keys.troubles, msgspec.json.encode(troubles), px=int(lifetime * 1000)
+        heartbeats: list[Heartbeat] = []
+        is_first = False
+        while not heartbeats:  # each server is late
+            found = await partitions.each("heartbeat", partitions.ready("heartbeat"), send, min(_WAIT, lifetime / 6))
+            is_first |= any(heartbeat.is_first for _, heartbeat in found.values())
+            # The time in the reply to an earlier heartbeat is out of date.
+            heartbeats = [heartbeat for sent_at, heartbeat in found.values() if sent_at >= began_at]
+        partitions.consumers = max(1, *(each.consumers for each in heartbeats))
+        if partitions.only is not None and heartbeats[0].generation != partitions.generation:
+            # The recorded generation may even be an earlier one, because a failover may have lost the record, which is then written again.
+            partitions.changed.set()
+        return Heartbeat(
+            heartbeats[0].now,
+            is_first=is_first,
+            leads=any(each.leads for each in partitions.all),
+            consumers=partitions.consumers,
         )
 
-    @translating
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """See `PartitionLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
+        lost = await self._partitions.send(
+            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own), _WAIT
+        )
+        return set().union(*lost)
+
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report an outage in each partition, or (None) its end."""
+        await self._partitions.each(
+            "report",
+            self._partitions.ready("report"),
+            lambda each: each.consumer.liveness.report_outage(outage, lifetime),
+            _WAIT,
+        )
+
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds, in each partition, the troubles of some of them."""
+        await self._partitions.each(
+            "troubles",
+            self._partitions.ready("troubles"),
+            lambda each: each.consumer.liveness.report_troubles(troubles, lifetime),
+            _WAIT,
+        )
+
     async def leave(self) -> int:
-        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
-
-        Returns:
-            How many of them it has not released.
-        """
-        keys = self._access.keys
-        names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]
-        return int(await self._access.call("leave", names))
-
-
-def report_key(keys: Keys, consumer: str) -> str:
-    """The key of one consumer's report of an outage."""
-    return keys.circuit + consumer
-
-
-def read_report(raw: bytes | None) -> Outage | None:
-    """The report, or None if there is none that can be read."""
-    try:
-        return msgspec.json.decode(raw, type=Outage) if raw else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
-    """The troubles of a report, or none if there is no report that can be read."""
-    try:
-        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
+        """Leave the group of each partition, and return how many entries this consumer has not released."""
+        await self._release_unread()
+        left = await self._partitions.each(
+            "leave", self._partitions.ready("leave"), lambda each: each.consumer.liveness.leave(), _WAIT
+        )
+        return sum(left.values())

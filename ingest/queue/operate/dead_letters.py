@@ -1,55 +1,54 @@
-"""The dead letters of one queue: search, replay and drop them.
+"""The dead letters of a queue over all its partitions: search, replay and drop them.
 
-A replay or a drop moves several dead letters by one script, all of them or none. A dead letter that is gone is not moved again, so the call
-can be repeated after a lost reply, and two concurrent operators move each dead letter once. If the process dies here, the earlier pages
-are done and the others untouched.
+If the process dies here, the earlier partitions are done and the others untouched. The call can be repeated.
 """
 
-import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, Protocol, TypeVar
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
-from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.operate.dead_letter_pages import (
-    PAGE,
-    Call,
-    DeadLetterPage,
-    DeadLetterPages,
-    first_id,
-    is_entry_id,
-    together,
-)
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
+from ingest.domain.partitions import Layout
+from ingest.queue.layout.keys import DEFAULT_GROUP
+from ingest.queue.operate.partition.dead_letters import Change, PartitionDeadLetters
+from ingest.queue.operate.queue_parts import QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.redis.connection import translated
-from ingest.queue.redis.scripts import load
 
-__all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
-
-# Moved by one script, and fewer large ones. Each costs Redis about 50 us, because it skips entries that were deleted before it.
-_MOVED_AT_ONCE = 50
 _NONE_YET = "0-0"
+_Result = TypeVar("_Result")
+
+
+class DeadLetterList(NamedTuple):
+    """A page of a list, the newest first.
+
+    Attributes:
+        entries: the dead letters that match.
+        next: where the next page begins, or None after the last one.
+        missing: partitions that cannot be read.
+    """
+
+    entries: Sequence[DeadLetterEntry]
+    next: str | None
+    missing: Sequence[PartitionTrouble] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class TotalSurvey:
     """The dead letters that match a selection at one moment.
 
     Attributes:
         reasons: how many there are for each reason.
         missing: IDs in the selection that no dead letter has.
-        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again in that time
-            is not moved twice by one command.
+        newest: the ID of the newest dead letter of each partition, by the name of its queue.
     """
 
     reasons: Mapping[str, int]
     missing: frozenset[str]
-    newest: str
+    newest: Mapping[str, str]
 
     @property
     def count(self) -> int:
@@ -57,188 +56,143 @@ class Survey:
         return sum(self.reasons.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The result of a replay or a drop.
+class _Changes(Protocol):
+    """`PartitionDeadLetters.replay` or `PartitionDeadLetters.drop`."""
 
-    Attributes:
-        done: dead letters that were moved or deleted.
-        gone: dead letters that another operator had moved or deleted since they were read.
-    """
-
-    done: int = 0
-    gone: int = 0
-
-    def __add__(self, other: "Change") -> "Change":
-        """Return the sum of two results."""
-        return Change(self.done + other.done, self.gone + other.gone)
+    def __call__(
+        self, selection: Selection, *, newest: str | None, on_progress: Callable[[Change], None]
+    ) -> Awaitable[Change]: ...
 
 
 class DeadLetters:
-    """Searches and changes the dead letters of one queue.
-
-    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
-    can, and call `on_wait` with each reason. All IDs end with `id_suffix`.
-    Backlog limits do not hold back a replay, because an operator has requested it.
-
-    Attributes:
-        id_suffix: the suffix.
-    """
+    """Searches and changes the dead letters of a queue. See `PartitionDeadLetters` for its errors and for `on_wait`."""
 
     def __init__(
         self,
         client: Redis,
-        queue: str,
+        layout: ReadLayout,
         *,
         group: str = DEFAULT_GROUP,
         on_wait: Callable[[str], None] = lambda _: None,
-        id_suffix: str = "",
+        assumed: Layout | None = None,
     ) -> None:
         self._client = client
-        self._keys = Keys.of(queue, group)
-        self._group = group
-        self.id_suffix = id_suffix
-        self._replay = load(client, "replay")
-        self._drop = load(client, "drop")
-        self._repeated = RepeatedCalls(on_wait)
-        self._pages = DeadLetterPages(client, self._keys, id_suffix=id_suffix)
-        self._pages_waiting = DeadLetterPages(client, self._keys, run=self._waiting, id_suffix=id_suffix)
+        self._waiting = RepeatedCalls(on_wait).call
+        self._parts = QueueParts(
+            layout,
+            lambda queue, suffix: PartitionDeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),
+            assumed=assumed,
+        )
 
-    async def count(self) -> int:
-        """How many dead letters there are."""
-        with translated():
-            return int(await self._client.xlen(self._keys.dead))
+    async def by_queue(self) -> Mapping[str, PartitionDeadLetters]:
+        """The dead letters of each partition."""
+        return await self._parts.oldest_first()
+
+    async def reached(
+        self, call: Callable[[PartitionDeadLetters], Awaitable[_Result]]
+    ) -> Reached[PartitionDeadLetters, _Result]:
+        """Call the dead letters of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID, if there is one."""
-        return next(iter(await self._pages.read([entry_id])), None)
+        for part in (await self.by_queue()).values():
+            if (entry := await part.get(entry_id)) is not None:
+                return entry
+        return None
 
-    async def summaries(
-        self, selection: Selection, before: str | None, most: int
-    ) -> tuple[list[DeadLetterEntry], str | None]:
-        """A page of dead letters, the newest first, without their documents and unknown fields.
+    async def summaries(self, selection: Selection, before: str | None, most: int) -> DeadLetterList:
+        """A page of dead letters, the newest first, of the partitions that can be read. See `PartitionDeadLetters.summaries`.
 
-        Args:
-            selection: which dead letters. Others are examined as well, so that a page may be empty.
-            before: where the previous page has ended, or None for the first page.
-            most: dead letters to examine.
-
-        Returns:
-            The dead letters that match, and where the next page begins, or None after the last one.
+        It may contain fewer of them, because each partition contributes a share of the page, and only those are returned which are
+        newer than the rest of every partition.
         """
-        rows, next_ = await self._pages.one_page(
-            "XREVRANGE", before or "+", first_id(selection), most, selection.filter.unlisted_fields
-        )
-        return [entry for entry, _ in rows if selection.matches(entry)], next_
 
-    async def newest(self) -> str:
-        """The ID of the newest dead letter without the suffix, or `0-0` if there is none."""
-        rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
-        return rows[0][0].entry_id.removesuffix(self.id_suffix) if rows else _NONE_YET
+        async def page(part: PartitionDeadLetters) -> tuple[list[DeadLetterEntry], str | None]:
+            return await part.summaries(selection, before, self._parts.share_of(most))
 
-    def oldest_first(
-        self, selection: Selection, *, newest: str = "+", after: str = "", most: int = PAGE
-    ) -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of at most `most` dead letters that match, after one ID and up to another. Close it if you stop early."""
-        return self._pages.whole(self._pages.oldest_first(selection, newest, after), most)
+        reached = await self.reached(page)
+        pages = [page for _, page in reached.found.values()]
+        # Where each partition's page ends, as `(ID`.
+        ends = [end for _, end in pages if end is not None]
+        if not ends:
+            return DeadLetterList(
+                _newest_first([entry for entries, _ in pages for entry in entries]), None, reached.missing
+            )
+        end = max(ends, key=_age_of)
+        found = [entry for entries, _ in pages for entry in entries if _age_of(entry.entry_id) >= _age_of(end)]
+        return DeadLetterList(_newest_first(found), end, reached.missing)
 
-    def newest_first(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match. Close it if you stop early."""
-        return self._pages.whole(self._pages.newest_first(selection))
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> TotalSurvey:
+        """Count the dead letters that match. It waits while Redis is unavailable. See `PartitionDeadLetters.survey`."""
+        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
+        reasons, missing, newest, examined = Counter[str](), selection.ids, dict[str, str](), 0
+        for queue, part in parts.items():
+            last = 0
 
-    def newest_summaries(self, selection: Selection) -> AsyncGenerator[DeadLetterPage, None]:
-        """As `newest_first`, without documents and unknown fields."""
-        return self._pages.newest_first(selection)
+            def note(count: int, before: int = examined) -> None:
+                nonlocal last
+                last = count
+                on_progress(before + count)
 
-    def oldest_summaries(
-        self, selection: Selection, *, after: str = "", newest: str = "+"
-    ) -> AsyncGenerator[DeadLetterPage, None]:
-        """Pages of the dead letters that match, after one ID and up to another, without documents and unknown fields.
-
-        It waits while Redis is unavailable.
-        """
-        return self._pages_waiting.oldest_first(selection, newest, after)
-
-    def oldest_whole(
-        self, selection: Selection, *, after: str = "", newest: str = "+", most: int = PAGE
-    ) -> AsyncGenerator[DeadLetterPage, None]:
-        """As `oldest_first`, but it waits while Redis is unavailable."""
-        pages = self._pages_waiting.oldest_first(selection, newest, after)
-        return self._pages_waiting.whole(pages, most)
-
-    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
-        """Count the dead letters that match. It waits while Redis is unavailable.
-
-        `on_progress` is called with how many were examined so far.
-        """
-        newest: str = await self._waiting(self.newest)
-        reasons: Counter[str] = Counter()
-        found: set[str] = set()
-        examined = 0
-        async for page in self._pages_waiting.oldest_first(selection, newest):
-            reasons.update(entry.reason for entry in page.entries)
-            found.update(*(selection.names(entry) for entry in page.entries))
-            examined += page.examined
-            on_progress(examined)
-        return Survey(reasons, selection.ids - found, newest)
+            found = await part.survey(selection, on_progress=note)
+            reasons.update(found.reasons)
+            missing &= found.missing
+            newest[queue] = found.newest
+            examined += last
+        return TotalSurvey(reasons, missing, newest)
 
     async def replay(
         self,
         selection: Selection,
         *,
-        newest: str | None = None,
+        newest: Mapping[str, str] | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Put the dead letters that match back into the queue, with fresh attempts. It waits while Redis is unavailable or full.
-
-        They keep their fields and the time when they were first announced, and record how often and when they were
-        replayed. Those of orders that were erased are deleted instead, and count as gone. Cancelled, a whole number of scripts
-        has run.
+        """Put the dead letters that match back into their partitions. See `PartitionDeadLetters.replay`.
 
         Args:
             selection: which dead letters.
-            newest: the last of them. The default is the newest one now.
+            newest: the last of them, by the name of the partition's queue. The default is the newest one now.
             on_progress: called with the result so far.
         """
-        keys = self._keys
-        names = [keys.dead, keys.dead_seen, keys.express, keys.stream, keys.erased]
-        return await self._change(selection, newest, on_progress, self._replay, names, [self._group])
+        return await self._change(lambda part: part.replay, selection, newest, on_progress)
 
     async def drop(
         self,
         selection: Selection,
         *,
-        newest: str | None = None,
+        newest: Mapping[str, str] | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Delete the dead letters that match permanently. It waits while Redis is unavailable. Arguments as for `replay`."""
-        names = [self._keys.dead, self._keys.dead_seen]
-        return await self._change(selection, newest, on_progress, self._drop, names, [])
+        """Delete the dead letters that match permanently. Arguments as for `replay`."""
+        return await self._change(lambda part: part.drop, selection, newest, on_progress)
 
     async def _change(
         self,
+        change_of: Callable[[PartitionDeadLetters], _Changes],
         selection: Selection,
-        newest: str | None,
+        newest: Mapping[str, str] | None,
         on_progress: Callable[[Change], None],
-        script: AsyncScript,
-        keys: Sequence[str],
-        arguments: Sequence[str],
     ) -> Change:
-        change = Change()
-        until = newest or await self._waiting(self.newest)
-        async for page in self._pages_waiting.oldest_first(selection, until):
-            for rows in together(page.rows, _MOVED_AT_ONCE):
-                record = self._keys.records + secrets.token_hex(12)
-                entry_ids = [entry.entry_id.removesuffix(self.id_suffix) for entry, _ in rows]
-                done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
-                change = Change(change.done + done, change.gone + len(entry_ids) - done)
-            on_progress(change)
-        return change
+        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
+        total = Change()
+        for queue, part in parts.items():
 
-    async def _waiting(self, call: Call, *arguments: Any) -> Any:
-        return await self._repeated.call(call, *arguments)
+            def note(change: Change, before: Change = total) -> None:
+                on_progress(before + change)
+
+            # A partition that is newer than the survey contains nothing that the operator has seen.
+            until = None if newest is None else newest.get(queue, _NONE_YET)
+            total += await change_of(part)(selection, newest=until, on_progress=note)
+        return total
 
 
-async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:
-    with translated():
-        return int(await script(keys, arguments))
+def _newest_first(entries: Sequence[DeadLetterEntry]) -> list[DeadLetterEntry]:
+    return sorted(entries, key=lambda entry: _age_of(entry.entry_id), reverse=True)
+
+
+def _age_of(entry_id: str) -> tuple[int, int]:
+    """The ID of an entry, or the position of a page's end, without the suffix of its partition."""
+    milliseconds, _, sequence = entry_id.removeprefix("(").partition(":")[0].partition("-")
+    return int(milliseconds), int(sequence)

@@ -33,9 +33,9 @@ from ingest.flow.ports import (
 )
 from ingest.flow.read.reader import BLOCK
 from ingest.process.lifecycle import allow_connections
-from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.consumer import QueueConsumer
 from ingest.queue.consume.count_reports import CountReports
-from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.partition.consumer import PartitionConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
@@ -103,7 +103,7 @@ class Ports(msgspec.Struct, frozen=True):
 class Classes(msgspec.Struct, frozen=True):
     """The classes that implement the ports. A test may replace one by a class that counts, waits or dies."""
 
-    consumer: type[Consumer] = Consumer
+    consumer: type[PartitionConsumer] = PartitionConsumer
     store: type[OrderStore] = OrderStore
     upstream: type[UpstreamClient] = UpstreamClient
 
@@ -146,12 +146,12 @@ async def open_ports(
             dsn = settings.postgres_dsn.get_secret_value()
             return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
-        def open_partition(queue: str, reading: QueueConnection) -> AbstractAsyncContextManager[Consumer]:
+        def open_partition(queue: str, reading: QueueConnection) -> AbstractAsyncContextManager[PartitionConsumer]:
             named = (queue, settings.group, name, BLOCK, source.results_age)
             return classes.consumer.sharing(connections, *named, reading)
 
-        async def open_consumer() -> PartitionedConsumer:
-            opening = PartitionedConsumer.open(
+        async def open_consumer() -> QueueConsumer:
+            opening = QueueConsumer.open(
                 connections,
                 LayoutRecord(connections.control, settings.stream, settings.partitions),
                 open_partition,

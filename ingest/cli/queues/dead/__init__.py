@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import Change
-    from ingest.queue.operate.partitioned.dead_letters import TotalSurvey
+    from ingest.queue.operate.dead_letters import TotalSurvey
+    from ingest.queue.operate.partition.dead_letters import Change
 
 COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
 
@@ -181,9 +181,9 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
     from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.dead_letters import survey
     from ingest.operations.jobs.requests import dead_letter_request
-    from ingest.queue.operate.dead_letters import PAGE
-    from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-    from ingest.queue.operate.partitioned.queue_parts import layout_reader
+    from ingest.queue.operate.dead_letters import DeadLetters
+    from ingest.queue.operate.partition.dead_letters import PAGE
+    from ingest.queue.operate.queue_parts import layout_reader
 
     async def apply_to(
         backends: "Backends",
@@ -192,7 +192,7 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
         on_wait: Callable[[str], None],
     ) -> int:
         async def request(client: "Redis") -> "JobRequest":
-            dead_letters = PartitionedDeadLetters(client, layout_reader(client, backends.stream), group=backends.group)
+            dead_letters = DeadLetters(client, layout_reader(client, backends.stream), group=backends.group)
             return await dead_letter_request(
                 dead_letters,
                 JobKind(kind),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.exponential_pause import exponential_pause
-from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.partition.consumer import PartitionConsumer
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
@@ -49,7 +49,7 @@ class Partition:
     """
 
     queue: str
-    consumer: Consumer
+    consumer: PartitionConsumer
     has_backlog: bool = False
     may_own_more: bool = True
     leads: bool = False

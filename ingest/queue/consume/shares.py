@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ingest.queue.consume.partitioned.partition import Partition
+from ingest.queue.consume.partition.partition import Partition
 
 Share = tuple[Partition, int]
 """A partition, and how many entries it may give."""

@@ -59,7 +59,7 @@ class Searched:
     is_complete: bool
 
 
-class OrderSearch:
+class PartitionSearch:
     """Searches one queue, and the retries and dead letters of one of its groups. All IDs of entries end with `id_suffix`."""
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP, *, id_suffix: str = "") -> None:
@@ -137,7 +137,7 @@ class OrderSearch:
 
 
 def most_of_each(sizes: Collection[int], most: int) -> int:
-    """The number for `OrderSearch.find` with which at most `most` entries of these parts are searched, and all of short parts."""
+    """The number for `PartitionSearch.find` with which at most `most` entries of these parts are searched, and all of short parts."""
     rest = most
     for number, size in enumerate(sorted(sizes)):
         share = rest // (len(sizes) - number)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from redis.asyncio import Redis
 
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.erasing import QueueEraser, Removed
-from ingest.queue.operate.order_search import OrderSearch, Searched
-from ingest.queue.operate.partitioned.queue_parts import QueueParts, ReadLayout
-from ingest.queue.operate.scanner import Page, QueueScanner
+from ingest.queue.operate.partition.erasing import PartitionEraser, Removed
+from ingest.queue.operate.partition.order_search import PartitionSearch, Searched
+from ingest.queue.operate.partition.scanner import Page, PartitionScanner
+from ingest.queue.operate.queue_parts import QueueParts, ReadLayout
 
 if TYPE_CHECKING:
     from ingest.domain.orders.order_state import QueueEntry
 
 
-class PartitionedSearch:
+class OrderSearch:
     """Searches the partitions that may contain an order."""
 
     def __init__(self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP) -> None:
-        self._parts = QueueParts(layout, lambda queue, suffix: OrderSearch(client, queue, group, id_suffix=suffix))
+        self._parts = QueueParts(layout, lambda queue, suffix: PartitionSearch(client, queue, group, id_suffix=suffix))
 
     async def sizes(self, order_ids: Collection[str]) -> list[int]:
-        """How many entries each part of these partitions has. See `OrderSearch.sizes`."""
+        """How many entries each part of these partitions has. See `PartitionSearch.sizes`."""
         return [size for part, _ in await self._parts.of_orders(order_ids) for size in await part.sizes()]
 
     async def find(
@@ -34,7 +34,7 @@ class PartitionedSearch:
         most: int = 0,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Searched:
-        """Find orders, at most `MOST_ORDERS` of them. See `OrderSearch.find`."""
+        """Find orders, at most `MOST_ORDERS` of them. See `PartitionSearch.find`."""
         entries: dict[str, list[QueueEntry]] = {}
         is_complete, examined = True, 0
         for part, some in await self._parts.of_orders(order_ids):
@@ -53,11 +53,11 @@ class PartitionedSearch:
         return Searched(entries, is_complete)
 
 
-class PartitionedEraser:
-    """Erases orders from all partitions that may contain them. See `QueueEraser`."""
+class QueueEraser:
+    """Erases orders from all partitions that may contain them. See `PartitionEraser`."""
 
     def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
-        self._parts = QueueParts(layout, lambda queue, _: QueueEraser(client, queue, group))
+        self._parts = QueueParts(layout, lambda queue, _: PartitionEraser(client, queue, group))
 
     async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
         """Mark orders as erased, remove their retries and dead letters, and return how many each order had.
@@ -72,12 +72,12 @@ class PartitionedEraser:
         return {order_id: Removed(retries[order_id], dead_letters[order_id]) for order_id in order_ids}
 
 
-class PartitionedScanner:
-    """One scan of all partitions, in the direction in which entries move. See `QueueScanner`."""
+class QueueScanner:
+    """One scan of all partitions, in the direction in which entries move. See `PartitionScanner`."""
 
     def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
-        self._parts: QueueParts[Callable[[], QueueScanner]] = QueueParts(
-            layout, lambda queue, _: lambda: QueueScanner(client, queue, group)
+        self._parts: QueueParts[Callable[[], PartitionScanner]] = QueueParts(
+            layout, lambda queue, _: lambda: PartitionScanner(client, queue, group)
         )
 
     async def queued(self) -> AsyncIterator[Page]:

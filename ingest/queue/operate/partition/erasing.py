@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.partition.order_search import PartitionSearch
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.redis.connection import client_for, translated
 from ingest.queue.redis.scripts import load
@@ -29,7 +29,7 @@ class Removed:
     dead_letters: int = 0
 
 
-class QueueEraser:
+class PartitionEraser:
     """Erases orders from one queue.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe. Groups that read the queue
@@ -48,7 +48,7 @@ class QueueEraser:
         await self._mark(order_ids)
         counts: Counter[tuple[str, type]] = Counter()
         for group in await groups_of(self._client, self._queue, self._group):
-            search = OrderSearch(self._client, self._queue, group)
+            search = PartitionSearch(self._client, self._queue, group)
             found = await search.find_retries_and_dead_letters(order_ids)
             await self._remove_all(Keys.of(self._queue, group), [entry for each in found.values() for entry in each])
             counts.update((order_id, type(entry)) for order_id, each in found.items() for entry in each)

@@ -43,7 +43,7 @@ class OrderLocation:
 Page = list[OrderLocation]
 
 
-class QueueScanner:
+class PartitionScanner:
     """One scan of a queue, which sees an entry that moves once while it is under scan.
 
     While workers run, entries move: from the main lane to the retry set, from there to the end of the express lane, from

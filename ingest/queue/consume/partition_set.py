@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.consumer import Consumer
-from ingest.queue.consume.partitioned.partition import Kind, Partition, begun, log_end
+from ingest.queue.consume.partition.consumer import PartitionConsumer
+from ingest.queue.consume.partition.partition import Kind, Partition, begun, log_end
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.server_trouble import trouble_of
 
@@ -58,7 +58,7 @@ class PartitionSet:
         return self._read
 
     @property
-    def only(self) -> Consumer | None:
+    def only(self) -> PartitionConsumer | None:
         """The consumer of the only partition, or None if the queue has several."""
         return self._read[0].consumer if len(self._read) == 1 and not self._unopened else None
 
@@ -125,7 +125,7 @@ class PartitionSet:
         kind: Kind,
         items: Iterable[_Item],
         stream_of: Callable[[_Item], str],
-        call: Callable[[Consumer, list[_Item]], Awaitable[_T]],
+        call: Callable[[PartitionConsumer, list[_Item]], Awaitable[_T]],
         wait: float,
     ) -> list[_T]:
         """Send items to the partitions of their streams, and return the replies that are there after `wait` seconds.
@@ -198,7 +198,7 @@ class PartitionSet:
         for trouble in before.values():
             log_end(trouble)
 
-    def of(self, stream: str) -> Consumer:
+    def of(self, stream: str) -> PartitionConsumer:
         """Return the consumer of the partition to which a stream belongs."""
         return self._by_stream[stream].consumer
 

@@ -1,0 +1,104 @@
+"""How a consumer shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+
+Each consumer writes its report to its own key while its circuit is open. The key expires by itself, so that a process that dies leaves
+nothing behind. Only `ingest status` reads it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
+from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
+from ingest.domain.fetch.outage import Outage
+from ingest.queue.consume.partition.group_access import MOST_IDS, GroupAccess
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import translating
+
+# There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
+_SHORTEST_MS = 1
+# Clocks of machines that continue steadily differ by less.
+_JUMP_MS = 2000
+
+
+class PartitionLiveness:
+    """Implements `ingest.flow.ports.Liveness` for the consumer of `access`."""
+
+    def __init__(self, access: GroupAccess) -> None:
+        self._access = access
+
+    @translating
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+        """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
+        reply = await self._send(lifetime, clock, "", "")
+        bounds = clock()
+        # The server has read its time after the call, so a delay cannot make it later than now.
+        if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
+            reply = await self._send(lifetime, clock, jump, reply[-1])
+        milliseconds, is_first, leads, consumers, generation, _ = reply
+        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
+
+    async def _send(self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str) -> Any:
+        keys, bounds = self._access.keys, clock()
+        assumed = ("", "") if bounds is None else (math.floor(bounds[0] * 1000), math.ceil(bounds[1] * 1000))
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
+        return await self._access.call_together("heartbeat", names, [int(lifetime * 1000), *assumed, jump, state])
+
+    @translating
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """Renew the lease of held entries, and return the entries that this consumer has lost."""
+        lost: set[EntryRef] = set()
+        for lane, ids in self._access.by_lane(entries):
+            for start in range(0, len(ids), MOST_IDS):
+                reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
+                lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
+        return lost
+
+    @translating
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
+        value = b"" if outage is None else msgspec.json.encode(outage)
+        milliseconds = _SHORTEST_MS if outage is None else max(1, int(lifetime * 1000))
+        await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
+
+    @translating
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds the troubles of partitions."""
+        await self._access.control.set(
+            self._access.keys.troubles, msgspec.json.encode(troubles), px=int(lifetime * 1000)
+        )
+
+    @translating
+    async def leave(self) -> int:
+        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
+
+        Returns:
+            How many of them it has not released.
+        """
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]
+        return int(await self._access.call("leave", names))
+
+
+def report_key(keys: Keys, consumer: str) -> str:
+    """The key of one consumer's report of an outage."""
+    return keys.circuit + consumer
+
+
+def read_report(raw: bytes | None) -> Outage | None:
+    """The report, or None if there is none that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=Outage) if raw else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
+    """The troubles of a report, or none if there is no report that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []

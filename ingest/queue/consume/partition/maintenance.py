@@ -1,0 +1,135 @@
+"""The maintenance that one consumer does for the whole group. Several may do it concurrently."""
+
+from typing import Any
+
+from ingest.domain.deliveries.dead_letter import StoredSince
+from ingest.domain.deliveries.delivery import DeadReason, Sweep
+from ingest.queue.consume.partition.group_access import GroupAccess
+from ingest.queue.layout.keys import LaneKeys
+from ingest.queue.operate.partition.dead_letter_pages import DeadLetterPages
+from ingest.queue.redis.connection import NoGroup, translated, translating
+
+_MOST_CONSUMERS = 100
+_SWEEP_PAGE = 100
+_DEAD_PAGE = 100
+
+
+class PartitionMaintenance:
+    """Implements `ingest.flow.ports.Maintenance` for the consumer of `access`."""
+
+    def __init__(self, access: GroupAccess) -> None:
+        self._access = access
+        self._dead_letters = DeadLetterPages(access.control, access.keys)
+        self._settle = access.script("settle_not_found")
+        # The rest of the dead letters, from the newest on. None to begin again.
+        self._dead_before: str | None = None
+
+    @translating
+    async def sweep(self, idle: float) -> Sweep:
+        """Examine one page of the group's entries in flight, and release entries that were not renewed for `idle` seconds.
+
+        Entries that have left the pending list without an ack are put back. The next call, of any consumer, continues there: through
+        the express lane first, then the main lane. While this consumer's own heartbeat has not been kept for a lifetime,
+        no held entry is released.
+        """
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
+        for lane in self._access.lanes:
+            names += [lane.stream, lane.released, lane.settled]
+        is_complete, released, restored = await self._access.call_together(
+            "sweep", names, [int(idle * 1000), _SWEEP_PAGE]
+        )
+        return Sweep(bool(is_complete), released, len(restored))
+
+    @translating
+    async def move_due(self, most: int) -> int:
+        """Move up to `most` scheduled entries that are due to the express lane, and return how many."""
+        keys = self._access.keys
+        names = [keys.express, keys.retry, keys.retry_entries, keys.clock, keys.dead, keys.retry_announced]
+        names += [keys.stream, keys.erased]
+        moved, has_more = 0, 1
+        while has_more and moved < most:
+            count, has_more = await self._access.call_together("move_due", names, [most - moved])
+            moved += count
+        return int(moved)
+
+    @translating
+    async def trim(self, most: int) -> int:
+        """Delete up to `most` entries that every group has finished but could not delete, and return how many."""
+        has_settled, _, _ = await self._chores()
+        deleted = 0
+        try:
+            for lane in self._access.lanes if has_settled else ():
+                deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
+        except NoGroup:
+            await self._access.restore_group()
+        return deleted
+
+    async def _trim_lane(self, lane: LaneKeys, most: int) -> int:
+        access = self._access
+        own = access.group.encode()
+        with translated():
+            groups = await access.control.xinfo_groups(lane.stream)
+        others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
+        keys: list[Any] = [lane.stream, lane.settled]
+        for other in others:
+            keys += [key.removesuffix(access.group).encode() + other for key in (lane.settled, access.keys.maintenance)]
+        # -1 if another group has come in between: next time.
+        return max(0, int(await access.call("trim", keys, [most, *others])))
+
+    @translating
+    async def remove_stale(self, idle: float) -> int:
+        """Remove consumers without a heartbeat or entries that were idle for `idle` seconds, and return how many."""
+        _, has_stale, _ = await self._chores()
+        if not has_stale:
+            return 0
+        try:
+            stale = await self._idle_consumers(idle)
+        except NoGroup:
+            await self._access.restore_group()
+            return 0
+        keys = [self._access.keys.alive, *(lane.stream for lane in self._access.lanes)]
+        removed = 0
+        for start in range(0, len(stale), _MOST_CONSUMERS):
+            removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _MOST_CONSUMERS]))
+        return removed
+
+    @translating
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """See the port. Each call examines the newest dead letters, and a page of the others."""
+        keys, pages = self._access.keys, self._dead_letters
+        *_, has_dead = await self._chores()
+        if not has_dead:
+            return 0
+        newest, after = await pages.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
+        older, self._dead_before = (
+            ((), after)
+            if self._dead_before is None
+            else await pages.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
+        )
+        found = {each.entry_id: each for each, _ in (*newest, *older) if each.reason == DeadReason.NOT_FOUND}
+        # The latest time of each order counts.
+        seen = sorted((each.last_seen_at or each.dead_at, each.order_id) for each in found.values() if each.order_id)
+        settled = await stored({order_id: at for at, order_id in seen}) if seen else ()
+        ours = [part for each in found.values() if each.order_id in settled for part in (each.entry_id, each.seen)]
+        with translated():
+            return int(await self._settle([keys.dead, keys.dead_seen], ours)) if ours else 0
+
+    async def _chores(self) -> tuple[bool, bool, bool]:
+        """Whether entries may have to be trimmed, consumers removed, and dead letters settled. Many sources check in one command."""
+        keys = [self._access.keys.alive, self._access.keys.dead]
+        for lane in self._access.lanes:
+            keys += [lane.stream, lane.settled]
+        has_settled, has_stale, has_dead = await self._access.call_together("chores", keys)
+        return bool(has_settled), bool(has_stale), bool(has_dead)
+
+    async def _idle_consumers(self, idle: float) -> list[bytes]:
+        """Consumers with nothing pending that have not read for `idle` seconds, in any lane."""
+        names: set[bytes] = set()
+        busy = {self._access.name.encode()}
+        for lane in self._access.lanes:
+            with translated():
+                rows = await self._access.control.xinfo_consumers(lane.stream, self._access.group)
+            names.update(row["name"] for row in rows)
+            busy.update(row["name"] for row in rows if row["pending"] or row["idle"] <= idle * 1000)
+        return sorted(names - busy)

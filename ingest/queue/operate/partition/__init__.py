@@ -1,0 +1,1 @@
+"""Lists, searches and changes one partition of a queue for operators."""
