@@ -39,7 +39,7 @@ from redis.exceptions import NoScriptError
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
-from ingest.queue.consume.partition.group_access import GroupAccess
+from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partition.dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         # All share one connection, because none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
         access = GroupAccess(redis, line, line, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
-        return Consumer.on(access)
+        return Consumer("orders", access)
 
     # -- invariants ----------------------------------------------------------------------------------
 

@@ -9,26 +9,25 @@ If the process dies here, its entries stay pending under its name in each partit
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from ingest.backoff import call_until_available
 from ingest.domain.deliveries.partition_trouble import TroubleKind
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.domain.partitions import Layout
-from ingest.queue.consume.liveness import QueueLiveness
-from ingest.queue.consume.maintenance import QueueMaintenance
-from ingest.queue.consume.partition.consumer import PartitionConsumer
-from ingest.queue.consume.partition.partition import Partition
+from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.liveness import PartitionLiveness, QueueLiveness
+from ingest.queue.consume.maintenance import PartitionMaintenance, QueueMaintenance
+from ingest.queue.consume.partition import Partition
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.reading import PartitionReading, QueueReading
 from ingest.queue.consume.server_reads import ServerReads
-from ingest.queue.consume.settling import QueueSettling
+from ingest.queue.consume.settling import PartitionSettling, QueueSettling
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.queue.redis.server_trouble import trouble_of
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
@@ -36,8 +35,15 @@ _INTERVAL = 5.0
 # Seconds between two reports of troubles.
 _REPORT_EVERY = 4.0
 
-OpenConsumer = Callable[[str, QueueConnection], AbstractAsyncContextManager[PartitionConsumer]]
-"""Opens a consumer of the queue with that name, with a connection for its reads."""
+OpenPartition = Callable[[str, GroupAccess, float], Partition]
+"""Makes the partition whose queue has that name. Results are kept for some seconds."""
+
+
+def open_partition(queue: str, access: GroupAccess, results_age: float = 0.0) -> Partition:
+    """Return the partition that `access` is for, whose queue has that name. Results are kept for `results_age` seconds."""
+    settling = PartitionSettling(access, results_age)
+    reading, maintenance = PartitionReading(access, settling), PartitionMaintenance(access)
+    return Partition(queue, access, reading, settling, PartitionLiveness(access), maintenance)
 
 
 class QueueConsumer:
@@ -52,7 +58,7 @@ class QueueConsumer:
         partitions: PartitionSet,
         reading: QueueReading,
         settling: QueueSettling,
-        open_consumer: Callable[[str], Awaitable[PartitionConsumer]],
+        open_one: Callable[[str], Awaitable[Partition]],
         record: LayoutRecord,
         lifetime: float,
     ) -> None:
@@ -61,7 +67,7 @@ class QueueConsumer:
         self.liveness = QueueLiveness(partitions, reading.release_unread)
         self.maintenance = QueueMaintenance(partitions)
         self._partitions = partitions
-        self._open_consumer = open_consumer
+        self._open_one = open_one
         self._record = record
         self._lifetime = lifetime
         # By queue, including queues that are not read any more.
@@ -73,40 +79,40 @@ class QueueConsumer:
         cls,
         connections: QueueConnections,
         record: LayoutRecord,
-        open_consumer: OpenConsumer,
         group: str,
         name: str,
         block: float,
         lifetime: float,
-        *,
-        keeps_results: bool = False,
+        results_age: float = 0.0,
+        opened: OpenPartition = open_partition,
     ) -> AsyncIterator[Self]:
         """Open a consumer of the partitions that are recorded now, and create missing groups.
 
         Args:
             connections: of the process.
             record: of the partitions.
-            open_consumer: opens the consumer of a partition.
             group: the consumer group.
             name: the consumer.
             block: seconds for which a read waits, at most.
             lifetime: of a heartbeat, in seconds.
-            keeps_results: whether results are kept.
+            results_age: seconds for which results are kept, or 0 for none.
+            opened: makes each partition. A test may replace its ports.
         """
         async with AsyncExitStack() as stack:
             own = await stack.enter_async_context(connections.reading(block))
             partitions = PartitionSet(connections.have_one_owner, connections.topology.last_server_of)
-            settling = QueueSettling(partitions, keeps_results=keeps_results)
+            settling = QueueSettling(partitions, keeps_results=results_age > 0)
             waiting = WaitingRead(own, group, name, connections.shared)
 
-            async def opened(queue: str) -> PartitionConsumer:
-                return await stack.enter_async_context(open_consumer(queue, own))
+            async def open_one(queue: str) -> Partition:
+                access = await stack.enter_async_context(connections.access(queue, group, name, own))
+                return opened(queue, access, results_age)
 
             stack.push_async_callback(partitions.close)
             reads = ServerReads(partitions, connections.looking, group, name)
             stack.push_async_callback(reads.close)
             reading = QueueReading(partitions, waiting, reads)
-            consumer = cls(partitions, reading, settling, opened, record, lifetime)
+            consumer = cls(partitions, reading, settling, open_one, record, lifetime)
             layout = await record.read()
             await consumer.follow(layout)
             record.log(layout, is_change=False)
@@ -128,12 +134,12 @@ class QueueConsumer:
                 if server in gone:
                     raise gone[server]
                 if (partition := self._opened.get(queue)) is None:
-                    partition = self._opened[queue] = Partition(queue, await self._open_consumer(queue))
+                    partition = self._opened[queue] = await self._open_one(queue)
                 if partition not in before:
-                    await partition.consumer.access.ensure_group()
+                    await partition.access.ensure_group()
                     if before:
                         # A consumer reports that it is alive before it reads, so that others reclaim its entries if it dies.
-                        await partition.consumer.liveness.heartbeat(self._lifetime)
+                        await partition.liveness.heartbeat(self._lifetime)
             except QueueUnavailable as error:
                 # The others are read, and this one is opened as soon as its server is available.
                 unopened[queue] = error

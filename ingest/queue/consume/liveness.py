@@ -1,17 +1,30 @@
-"""How a process shows that it is alive in all partitions of a queue, keeps its deliveries, and leaves."""
+"""How a process shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+
+Each process writes its report to its own key in each partition while its circuit is open. The key expires by itself, so that a process
+that dies leaves nothing behind. Only `ingest status` reads it.
+"""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.partition.partition import Partition
-from ingest.queue.consume.partition_set import PartitionSet
+from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
+from ingest.queue.consume.partition import Partition
+from ingest.queue.consume.partition_set import WAIT, PartitionSet
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import translating
 
-# Seconds for which a call waits for slow servers while others have responded.
-_WAIT = 1.0
+# There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
+_SHORTEST_MS = 1
+# Clocks of machines that continue steadily differ by less.
+_JUMP_MS = 2000
 
 
 class QueueLiveness:
@@ -35,14 +48,14 @@ class QueueLiveness:
 
         async def send(partition: Partition) -> tuple[float, Heartbeat]:
             sent_at = now()
-            heartbeat = await partition.consumer.liveness.heartbeat(lifetime, clock)
+            heartbeat = await partition.liveness.heartbeat(lifetime, clock)
             partition.leads = heartbeat.leads
             return sent_at, heartbeat
 
         heartbeats: list[Heartbeat] = []
         is_first = False
         while not heartbeats:  # each server is late
-            found = await partitions.each("heartbeat", partitions.ready("heartbeat"), send, min(_WAIT, lifetime / 6))
+            found = await partitions.each("heartbeat", send, wait=min(WAIT, lifetime / 6))
             is_first |= any(heartbeat.is_first for _, heartbeat in found.values())
             # The time in the reply to an earlier heartbeat is out of date.
             heartbeats = [heartbeat for sent_at, heartbeat in found.values() if sent_at >= began_at]
@@ -60,32 +73,99 @@ class QueueLiveness:
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """See `PartitionLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
         lost = await self._partitions.send(
-            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own), _WAIT
+            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own)
         )
         return set().union(*lost)
 
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Report an outage in each partition, or (None) its end."""
-        await self._partitions.each(
-            "report",
-            self._partitions.ready("report"),
-            lambda each: each.consumer.liveness.report_outage(outage, lifetime),
-            _WAIT,
-        )
+        await self._partitions.each("report", lambda each: each.liveness.report_outage(outage, lifetime))
 
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
         """Report for `lifetime` seconds, in each partition, the troubles of some of them."""
-        await self._partitions.each(
-            "troubles",
-            self._partitions.ready("troubles"),
-            lambda each: each.consumer.liveness.report_troubles(troubles, lifetime),
-            _WAIT,
-        )
+        await self._partitions.each("troubles", lambda each: each.liveness.report_troubles(troubles, lifetime))
 
     async def leave(self) -> int:
         """Leave the group of each partition, and return how many entries this consumer has not released."""
         await self._release_unread()
-        left = await self._partitions.each(
-            "leave", self._partitions.ready("leave"), lambda each: each.consumer.liveness.leave(), _WAIT
+        return sum((await self._partitions.each("leave", lambda each: each.liveness.leave())).values())
+
+
+class PartitionLiveness:
+    """The liveness of the consumer of `access` in one partition."""
+
+    def __init__(self, access: GroupAccess) -> None:
+        self._access = access
+
+    @translating
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+        """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
+        reply = await self._send(lifetime, clock, "", "")
+        bounds = clock()
+        # The server has read its time after the call, so a delay cannot make it later than now.
+        if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
+            reply = await self._send(lifetime, clock, jump, reply[-1])
+        milliseconds, is_first, leads, consumers, generation, _ = reply
+        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
+
+    async def _send(self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str) -> Any:
+        keys, bounds = self._access.keys, clock()
+        assumed = ("", "") if bounds is None else (math.floor(bounds[0] * 1000), math.ceil(bounds[1] * 1000))
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
+        return await self._access.call_together("heartbeat", names, [int(lifetime * 1000), *assumed, jump, state])
+
+    @translating
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """Renew the lease of held entries, and return the entries that this consumer has lost."""
+        lost: set[EntryRef] = set()
+        for lane, ids in self._access.by_lane(entries):
+            for start in range(0, len(ids), MOST_IDS):
+                reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
+                lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
+        return lost
+
+    @translating
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
+        value = b"" if outage is None else msgspec.json.encode(outage)
+        milliseconds = _SHORTEST_MS if outage is None else max(1, int(lifetime * 1000))
+        await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
+
+    @translating
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds the troubles of partitions."""
+        await self._access.control.set(
+            self._access.keys.troubles, msgspec.json.encode(troubles), px=int(lifetime * 1000)
         )
-        return sum(left.values())
+
+    @translating
+    async def leave(self) -> int:
+        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
+
+        Returns:
+            How many of them it has not released.
+        """
+        keys = self._access.keys
+        names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]
+        return int(await self._access.call("leave", names))
+
+
+def report_key(keys: Keys, consumer: str) -> str:
+    """The key of one consumer's report of an outage."""
+    return keys.circuit + consumer
+
+
+def read_report(raw: bytes | None) -> Outage | None:
+    """The report, or None if there is none that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=Outage) if raw else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
+    """The troubles of a report, or none if there is no report that can be read."""
+    try:
+        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []

@@ -1,11 +1,32 @@
-"""The end of deliveries of a queue. Each is settled in the partition that it comes from."""
+"""The end of a delivery: acking its entry, or moving it according to its outcome, in the partition that it comes from.
 
-from collections.abc import Sequence
+Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
+a completed step is not done twice.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
-from ingest.domain.deliveries.result import Finished
+from ingest.domain.deliveries.entry_fields import ORDER_ID
+from ingest.domain.deliveries.result import Finished, ResultKind
+from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
+from ingest.queue.consume.partition import Kind, Partition
 from ingest.queue.consume.partition_set import PartitionSet
+from ingest.queue.layout.entries import dead_letter_fields, flat, retry_fields
+from ingest.queue.layout.keys import LaneKeys
+from ingest.queue.redis.connection import NoGroup, translated, translating
+from ingest.telemetry.logs import get_logger
 
+_log = get_logger("queue")
+# The reply of a move for an entry that is neither pending nor in the stream, and was not moved before.
+_GONE = 2
+# Of the documents of entries that are released with one script, which reads the entries.
+_MOST_BYTES = 2 << 20
+_T = TypeVar("_T")
+_Ended = TypeVar("_Ended", Delivery, Finished)
 # Seconds for which acks wait for a slow server. They continue then, while others are sent.
 _WAIT = 0.25
 
@@ -28,30 +49,21 @@ class QueueSettling:
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """See `PartitionSettling.ack`."""
-        return sum(
-            await self._partitions.send(
-                "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _WAIT
-            )
+        acks = self._partitions.send(
+            "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _WAIT
         )
+        return sum(await acks)
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """See `PartitionSettling.ack_with_results`."""
-        return sum(
-            await self._partitions.send(
-                "results",
-                finished,
-                lambda each: each.entry.stream,
-                lambda to, own: to.settling.ack_with_results(own),
-                _WAIT,
-            )
-        )
+        return await self._send("results", finished, lambda to, own: to.settling.ack_with_results(own))
 
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
     ) -> bool:
         """See `PartitionSettling.reschedule`."""
-        consumer = self._partitions.of(delivery.entry.stream)
-        return await consumer.settling.reschedule(delivery, after, attempt, reason, error)
+        partition = self._partitions.of(delivery.entry.stream)
+        return await partition.settling.reschedule(delivery, after, attempt, reason, error)
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """See `PartitionSettling.dead_letter`."""
@@ -59,12 +71,173 @@ class QueueSettling:
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         """See `PartitionSettling.release`."""
-        return sum(
-            await self._partitions.send(
-                "release",
-                deliveries,
-                lambda each: each.entry.stream,
-                lambda to, own: to.settling.release(own),
-                _WAIT,
-            )
-        )
+        return await self._send("release", deliveries, lambda to, own: to.settling.release(own))
+
+    async def _send(
+        self, kind: Kind, items: Iterable[_Ended], call: Callable[[Partition, list[_Ended]], Awaitable[int]]
+    ) -> int:
+        return sum(await self._partitions.send(kind, items, lambda each: each.entry.stream, call, _WAIT))
+
+
+class PartitionSettling:
+    """Settles the deliveries of one partition.
+
+    Args:
+        access: the group.
+        results_age: seconds for which results are kept, or 0 for none.
+
+    Attributes:
+        keeps_results: whether results are kept.
+    """
+
+    def __init__(self, access: GroupAccess, results_age: float = 0.0) -> None:
+        self._access = access
+        self._results_age = int(results_age * 1000)
+        self.keeps_results = results_age > 0
+
+    @translating
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        """Finish entries whose rows are committed, and return how many of them this consumer still owned."""
+        acked = 0
+        for lane, ids in self._access.by_lane(entries):
+            ids.sort()  # about as Redis keeps them, so that one look finds many
+            for start in range(0, len(ids), MOST_IDS):
+                page = ids[start : start + MOST_IDS]
+                acked += await self._run_ack("ack", [lane.stream, lane.settled], page)
+        return acked
+
+    async def _run_ack(self, script: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> int:
+        access = self._access
+        values = [access.group, access.name, *arguments]
+        try:
+            with translated():
+                if (shared := access.shared) is not None:
+                    return int(await shared.acks.call(script, keys, values, has_xnack=access.has_xnack))
+                return int(await access.acking.run(access.script(script), keys, values))
+        except NoGroup:
+            await access.restore_group()  # with everything that it has to finish
+            return 0
+
+    @translating
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """As `ack`, and publish the results of the orders in the same step. Return how many entries this consumer still owned."""
+        acked = 0
+        for lane in self._access.lanes:
+            own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
+            for page in _pages(own, _count_results, MOST_IDS):
+                acked += await self._ack_results_page(lane, page)
+        return acked
+
+    async def _ack_results_page(self, lane: LaneKeys, page: Sequence[Finished]) -> int:
+        arguments: list[str | bytes | int] = [self._results_age]
+        for each in page:
+            arguments += (each.entry.id, _events(each))
+        return await self._run_ack("ack_results", [lane.stream, lane.settled, self._access.keys.results], arguments)
+
+    @translating
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        """Move the entry to the retry set, due in `after` seconds. False if this consumer no longer owns it.
+
+        An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
+        finished instead.
+        """
+        keys, lane = self._access.keys, self._access.lane_of(delivery.entry)
+        names = [*self._moving(lane, delivery), keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
+        fields = flat(retry_fields(delivery, attempt, reason, error))
+        waits_as = delivery.entry.id + lane.suffix
+        moved = await self._access.call("reschedule", names, [delivery.entry.id, waits_as, int(after * 1000), *fields])
+        if moved == _GONE:
+            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
+        return bool(moved)
+
+    @translating
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """Move the entry to the dead letters. False if this consumer no longer owns it.
+
+        The order of an entry that Redis has lost goes to the retry set instead, because its outcome is unknown. The entry of
+        an order that was erased is finished, without a dead letter. An order that is dead already for the same reason adds to the
+        count of its dead letter.
+        """
+        keys, lane = self._access.keys, self._access.lane_of(delivery.entry)
+        names = [*self._moving(lane, delivery), keys.dead, keys.dead_seen, keys.erased]
+        event = b""
+        if self.keeps_results:
+            names.append(keys.results)
+            event = _dead_letter_event(delivery, reason)
+        fields = flat(dead_letter_fields(delivery, reason, error, self._access.name))
+        arguments = [delivery.entry.id, self._results_age, event, *fields]
+        moved = await self._access.call("dead_letter", names, arguments)
+        if moved == _GONE:
+            await self.reschedule(delivery, 0.0, delivery.attempt)
+        return bool(moved == 1)
+
+    @translating
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Release entries for immediate redelivery, uncounted, and return how many were still held.
+
+        The order of an entry that Redis has lost goes to the retry set.
+        """
+        released = 0
+        for lane in self._access.lanes:
+            held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
+            for page in _pages(held, _document_size, _MOST_BYTES):
+                released += await self._release_page(lane, page)
+        return released
+
+    async def _release_page(self, lane: LaneKeys, deliveries: Sequence[Delivery]) -> int:
+        names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
+        released, gone = await self._access.call("release", [lane.stream, lane.released], names)
+        for place in gone:
+            await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
+        return int(released)
+
+    def _moving(self, lane: LaneKeys, delivery: Delivery) -> list[str]:
+        # The record belongs to the entry, not to the consumer. A consumer that has lost it finds the record of the other. And of its order: after a
+        # failover its ID may be another's.
+        name = f"{self._access.group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
+        return [lane.stream, lane.settled, self._access.keys.clock, self._access.keys.records + name]
+
+
+def _entry_id(finished: Finished) -> str:
+    return finished.entry.id
+
+
+def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """As many for one script as it processes within milliseconds: at most `MOST_IDS`, that weigh no more than `most` unless one does."""
+    page: list[_T] = []
+    total = 0
+    for each in items:
+        total += weight(each)
+        if page and (len(page) == MOST_IDS or total > most):
+            yield page
+            page, total = [], weight(each)
+        page.append(each)
+    if page:
+        yield page
+
+
+def _count_results(finished: Finished) -> int:
+    return len(finished.results)
+
+
+def _document_size(delivery: Delivery) -> int:
+    return len(delivery.document or b"")
+
+
+def _events(finished: Finished) -> bytes:
+    events = []
+    for result in finished.results:
+        event = ["order_id", result.order_id, "outcome", result.kind.value]
+        if result.announced_as is not None:
+            event += ("announced_as", result.announced_as)
+        events.append(event)
+    return msgspec.msgpack.encode(events)
+
+
+def _dead_letter_event(delivery: Delivery, reason: DeadReason) -> bytes:
+    event = ["outcome", ResultKind.DEAD_LETTERED.value, "reason", reason.value]
+    if delivery.order_id is not None:
+        event = ["order_id", delivery.order_id, *event]
+    return msgspec.msgpack.encode([event])

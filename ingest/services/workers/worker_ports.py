@@ -4,7 +4,7 @@ If the process dies here, no delivery has been read through these connections, o
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,13 +33,11 @@ from ingest.flow.ports import (
 )
 from ingest.flow.read.reader import BLOCK
 from ingest.process.lifecycle import allow_connections
-from ingest.queue.consume.consumer import QueueConsumer
+from ingest.queue.consume.consumer import OpenPartition, QueueConsumer, open_partition
 from ingest.queue.consume.count_reports import CountReports
-from ingest.queue.consume.partition.consumer import PartitionConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.services.workers.order_history import open_history
 from ingest.services.workers.shared_parts import SharedParts, follow_controls
 from ingest.services.workers.worker_jobs import WorkerJobs
@@ -103,7 +101,7 @@ class Ports(msgspec.Struct, frozen=True):
 class Classes(msgspec.Struct, frozen=True):
     """The classes that implement the ports. A test may replace one by a class that counts, waits or dies."""
 
-    consumer: type[PartitionConsumer] = PartitionConsumer
+    partition: OpenPartition = open_partition
     store: type[OrderStore] = OrderStore
     upstream: type[UpstreamClient] = UpstreamClient
 
@@ -146,20 +144,16 @@ async def open_ports(
             dsn = settings.postgres_dsn.get_secret_value()
             return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
-        def open_partition(queue: str, reading: QueueConnection) -> AbstractAsyncContextManager[PartitionConsumer]:
-            named = (queue, settings.group, name, BLOCK, source.results_age)
-            return classes.consumer.sharing(connections, *named, reading)
-
         async def open_consumer() -> QueueConsumer:
             opening = QueueConsumer.open(
                 connections,
                 LayoutRecord(connections.control, settings.stream, settings.partitions),
-                open_partition,
                 settings.group,
                 name,
                 BLOCK,
                 settings.heartbeat_ttl,
-                keeps_results=source.results_age > 0,
+                source.results_age,
+                classes.partition,
             )
             return await stack.enter_async_context(opening)
 

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.partition.liveness import read_report
+from ingest.queue.consume.liveness import read_report
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 

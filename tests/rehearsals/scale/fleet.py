@@ -18,7 +18,6 @@ from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consume.consumer import QueueConsumer
-from ingest.queue.consume.partition.consumer import PartitionConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -82,9 +81,6 @@ class Fleet:
         opening = QueueConsumer.open(
             connections,
             LayoutRecord(connections.control, self._queue, self._partitions),
-            lambda queue, reading: PartitionConsumer.sharing(
-                connections, queue, GROUP, name, self._block, reading=reading
-            ),
             GROUP,
             name,
             self._block,

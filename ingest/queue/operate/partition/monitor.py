@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.partition.liveness import read_report, report_key
+from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, replies, translated, translating
