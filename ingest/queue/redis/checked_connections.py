@@ -198,23 +198,32 @@ class _CheckedUnix(CheckedConnection, UnixDomainSocketConnection):
     pass
 
 
-_CHECKED: Mapping[type, type] = {
+_CHECKED: Mapping[type, type[CheckedConnection]] = {
     Connection: CheckedTcp,
     SSLConnection: CheckedTls,
     UnixDomainSocketConnection: _CheckedUnix,
 }
 
 
-def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
-    """The options of a pool for connections to `url`, which repeat no command themselves. Options in `_OURS` are ignored."""
+def connection_options(url: str, role: type[CheckedConnection] = CheckedConnection, **defaults: Any) -> dict[str, Any]:
+    """The options of a pool for connections to `url`, which repeat no command themselves. Options in `_OURS` are ignored.
+
+    Connections check that the server has a `role`, see `role_connections`.
+    """
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "driver_info": _driver_info(),
         **defaults,
         **{name: value for name, value in parse_url(url).items() if name not in _OURS},
     }
-    options["connection_class"] = _CHECKED[options.get("connection_class", Connection)]
+    checked = _CHECKED[options.get("connection_class", Connection)]
+    options["connection_class"] = _with_role(role, checked)  # type: ignore[arg-type]  # mypy takes the hash of an instance for that of a class
     return options
+
+
+@cache
+def _with_role(role: type[Any], checked: type[Any]) -> type[Any]:
+    return checked if role is CheckedConnection else type(role.__name__, (role, checked), {})
 
 
 @cache

@@ -31,7 +31,7 @@ from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.routed_client import RoutedClient
 from ingest.queue.redis.topology import Owner, Server, Topology, topology_of
 from ingest.queue.redis.topology.cluster import ClusterTopology, SlotOwner
-from ingest.queue.redis.topology.node_connections import Redirected
+from ingest.queue.redis.topology.role_connections import Redirected
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -5,7 +5,7 @@ from redis import exceptions as redis_errors
 from ingest.domain.deliveries.partition_trouble import TroubleKind
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.connection import QueueRefused
-from ingest.queue.redis.topology.node_connections import Redirected
+from ingest.queue.redis.topology.role_connections import Redirected
 
 
 def trouble_of(error: QueueUnavailable) -> TroubleKind:

@@ -17,15 +17,11 @@ from redis.asyncio import Redis
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
-from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.checked_connections import NoQueueThere, connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.found_connections import (
-    PrimaryTcp,
-    PrimaryTls,
-    SentinelTcp,
-    SentinelTls,
-)
 from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
+from ingest.queue.redis.topology.port import SoleServer
+from ingest.queue.redis.topology.role_connections import PrimaryConnection, SentinelConnection
 
 # Seconds. Several Sentinels may have to be queried within the shortest timeout of a command.
 _SENTINEL_TIMEOUT = 0.5
@@ -35,46 +31,27 @@ _LONGEST_PAUSE = 1.0
 _CONFIRMED_FOR = 2.0
 
 
-class SentinelTopology:
+class SentinelTopology(SoleServer):
     """The primary owns all keys. Keeps the contracts of `Topology` and `Owner`."""
+
+    name = "the primary"
 
     def __init__(self, url: SentinelUrl) -> None:
         self._url = url
         self._primary = PrimaryAddress(url)
         self._votes = SentinelVotes(url, self._primary)
 
-    def owner_of(self, key: str) -> "SentinelTopology":
-        """Return the primary, whichever it is."""
-        del key
-        return self
-
-    def last_server_of(self, key: str) -> str:
-        """Return the name of the only server."""
-        del key
-        return "the primary"
-
     async def current_address(self) -> str:
         """Return the address of the primary."""
         return address_text(self._primary.confirmed or await self._primary.find())
-
-    async def server_of(self, key: str) -> "SentinelTopology":
-        """Return the primary, whichever it is."""
-        del key
-        return self
 
     async def confirm(self) -> None:
         """Check that the majority of the Sentinels reports the primary of this process. Between checks, it is confirmed for two seconds."""
         await self._votes.confirm()
 
-    async def primaries(self) -> "tuple[SentinelTopology]":
-        """Return the primary, whichever it is."""
-        return (self,)
-
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of connections that look up the primary when they connect."""
-        options = connection_options(self._url.redis_url, **defaults)
-        options["connection_class"] = PrimaryTls if issubclass(options["connection_class"], CheckedTls) else PrimaryTcp
-        return options | {"address": self._primary}
+        return connection_options(self._url.redis_url, PrimaryConnection, **defaults) | {"address": self._primary}
 
 
 class PrimaryAddress:
@@ -221,8 +198,7 @@ async def _reported_by(url: SentinelUrl, address: Address) -> Address:
 
 def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis:
     """Return a client of one Sentinel, whose connections and commands take at most `timeout` seconds."""
-    options = connection_options(url.redis_url)
-    is_tls = issubclass(options["connection_class"], CheckedTls)
+    options = connection_options(url.redis_url, SentinelConnection)
     # Certificates, and how connections are made, but not the user of Redis.
     options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
     host, port = address
@@ -231,7 +207,6 @@ def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis
         "port": port,
         "username": url.username,
         "password": url.password,
-        "connection_class": SentinelTls if is_tls else SentinelTcp,
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
     }

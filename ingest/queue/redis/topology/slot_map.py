@@ -14,10 +14,10 @@ from redis import exceptions as redis_errors
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address
-from ingest.queue.redis.checked_connections import CheckedTls, connection_options
+from ingest.queue.redis.checked_connections import connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
-from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
+from ingest.queue.redis.topology.role_connections import MemberConnection
 
 _SLOTS = 16_384
 # Seconds. Several nodes may have to be queried within the shortest timeout of a command.
@@ -151,15 +151,8 @@ class SlotMap:
 
     async def _ask(self, host: str, port: int) -> list[Address | None]:
         """Return the owner of each slot that a node reports."""
-        options = connection_options(self._url.redis_url)
-        is_tls = issubclass(options["connection_class"], CheckedTls)
-        options |= {
-            "host": host,
-            "port": port,
-            "connection_class": MemberTls if is_tls else MemberTcp,
-            "socket_timeout": _NODE_TIMEOUT,
-            "socket_connect_timeout": _NODE_TIMEOUT,
-        }
+        options = connection_options(self._url.redis_url, MemberConnection) | {"host": host, "port": port}
+        options |= {"socket_timeout": _NODE_TIMEOUT, "socket_connect_timeout": _NODE_TIMEOUT}
         async with ClosingClient.from_pool(ClosingPool(**options)) as node:
             # As two words, because redis-py would not return the reply as it is.
             reply: Any = await node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # redis-py leaves it so
