@@ -25,7 +25,7 @@ from ingest.process.lifecycle import (
 )
 from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.operate.partition.monitor import traps_of_servers
+from ingest.queue.operate.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.tracing import require_tracing, tracing_of

@@ -12,7 +12,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, IngestionState, QueuedEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition.order_search import PartitionSearch, Searched
+from ingest.queue.operate.order_search import PartitionSearch, Searched
 from ingest.queue.produce.producer import Producer
 
 pytestmark = pytest.mark.topologies

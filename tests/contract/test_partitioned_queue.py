@@ -14,13 +14,12 @@ from ingest.domain.orders.order_state import DeadEntry, QueuedEntry, RetryEntry
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.erasing import QueueEraser, Removed
 from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.orders import OrderSearch, QueueEraser, QueueScanner
-from ingest.queue.operate.partition.erasing import Removed
-from ingest.queue.operate.partition.retries import Position
-from ingest.queue.operate.partition.scanner import Location
+from ingest.queue.operate.order_search import OrderSearch
 from ingest.queue.operate.queue_parts import ReadLayout
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.scanner import Location, QueueScanner
 
 pytestmark = pytest.mark.topologies
 

@@ -12,7 +12,7 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition.scanner import Location, OrderLocation, Page, PartitionScanner, _Position
+from ingest.queue.operate.scanner import Location, OrderLocation, Page, PartitionScanner, _Position
 from ingest.queue.produce.producer import Producer
 
 pytestmark = pytest.mark.topologies

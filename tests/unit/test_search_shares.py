@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.queue.operate.partition.order_search import most_of_each
+from ingest.queue.operate.order_search import most_of_each
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from ingest.operations.audit import Operation
 from ingest.operations.failed_orders import retries as operations
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.partition.retries import Position
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.retries import Position, Retries
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

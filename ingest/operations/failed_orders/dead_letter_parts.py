@@ -14,13 +14,13 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition.dead_letters import DeadLetterPage, PartitionDeadLetters
+from ingest.queue.operate.dead_letter_pages import DeadLetterPage
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
 from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
-    from ingest.queue.operate.partition.dead_letter_pages import Row
+    from ingest.queue.operate.dead_letter_pages import Row
 
 Part = tuple[str, str]
 """A source and the queue of one of its partitions."""

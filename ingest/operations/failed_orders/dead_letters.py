@@ -21,8 +21,8 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     open_reachable,
     paced,
 )
-from ingest.queue.operate.dead_letters import DeadLetters, TotalSurvey
-from ingest.queue.operate.partition.dead_letters import PAGE, Change, PartitionDeadLetters
+from ingest.queue.operate.dead_letter_pages import PAGE
+from ingest.queue.operate.dead_letters import Change, DeadLetters, PartitionDeadLetters, TotalSurvey
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 

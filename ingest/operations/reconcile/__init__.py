@@ -15,9 +15,8 @@ from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders, Reco
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.scan import Ask, Expected, RowLookUp, Scan, scan_repeatedly
-from ingest.queue.operate.orders import QueueScanner
-from ingest.queue.operate.partition.scanner import Location
 from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 

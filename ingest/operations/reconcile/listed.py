@@ -20,8 +20,8 @@ from ingest.operations.list_pages import is_within, pages_of, persistently, utc_
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
-from ingest.queue.operate.orders import QueueScanner
 from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 

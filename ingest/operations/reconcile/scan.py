@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.comparison import StoredOrder, differences
 from ingest.operations.reconcile.ledger import Ledger, Seen
-from ingest.queue.operate.orders import QueueScanner
+from ingest.queue.operate.scanner import QueueScanner
 from ingest.store.orders.rows import Rows
 
 if TYPE_CHECKING:
-    from ingest.queue.operate.partition.scanner import Location
+    from ingest.queue.operate.scanner import Location
 
 _ASKED_AT_ONCE = 50
 _LOOKS = 4

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.backends import Backends
-from ingest.queue.operate.orders import OrderSearch
-from ingest.queue.operate.partition.order_search import MOST_ORDERS, most_of_each
+from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, most_of_each
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.connections.pool import Pool

@@ -20,9 +20,8 @@ from ingest.operations.shared_calls import SharedCalls
 from ingest.operations.stored_orders.history import read_history
 from ingest.operations.stored_orders.order_connections import OrderConnections
 from ingest.operations.stored_orders.order_places import order_state
-from ingest.queue.operate.orders import OrderSearch, QueueEraser
-from ingest.queue.operate.partition.erasing import Removed
-from ingest.queue.operate.partition.order_search import MOST_ORDERS, Searched
+from ingest.queue.operate.erasing import QueueEraser, Removed
+from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import TotalSurvey
-    from ingest.queue.operate.partition.dead_letters import Change
+    from ingest.queue.operate.dead_letters import Change, TotalSurvey
 
 COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
 
@@ -181,8 +180,8 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
     from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.dead_letters import survey
     from ingest.operations.jobs.requests import dead_letter_request
+    from ingest.queue.operate.dead_letter_pages import PAGE
     from ingest.queue.operate.dead_letters import DeadLetters
-    from ingest.queue.operate.partition.dead_letters import PAGE
     from ingest.queue.operate.queue_parts import layout_reader
 
     async def apply_to(

@@ -26,8 +26,8 @@ from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
+from ingest.queue.operate.dead_letter_pages import is_entry_id
 from ingest.queue.operate.dead_letters import DeadLetterList
-from ingest.queue.operate.partition.dead_letters import is_entry_id
 
 _PATH = f"{ROOT}/dead-letters"
 _LIMIT = 100

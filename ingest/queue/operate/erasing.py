@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 
 from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition.order_search import PartitionSearch
+from ingest.queue.operate.order_search import PartitionSearch
+from ingest.queue.operate.queue_parts import QueueParts, ReadLayout
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.redis.connection import client_for, translated
 from ingest.queue.redis.scripts import load
@@ -27,6 +28,25 @@ class Removed:
 
     retries: int = 0
     dead_letters: int = 0
+
+
+class QueueEraser:
+    """Erases orders from all partitions that may contain them. See `PartitionEraser`."""
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
+        self._parts = QueueParts(layout, lambda queue, _: PartitionEraser(client, queue, group))
+
+    async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
+        """Mark orders as erased, remove their retries and dead letters, and return how many each order had.
+
+        Former partitions come first, because dead letters move from there into the current ones.
+        """
+        retries, dead_letters = Counter[str](), Counter[str]()
+        for part, some in await self._parts.of_orders(order_ids):
+            for order_id, removed in (await part.erase(some)).items():
+                retries[order_id] += removed.retries
+                dead_letters[order_id] += removed.dead_letters
+        return {order_id: Removed(retries[order_id], dead_letters[order_id]) for order_id in order_ids}
 
 
 class PartitionEraser:

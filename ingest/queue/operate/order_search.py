@@ -27,6 +27,7 @@ from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.entries import moment, pairs, text, time_of, whole_number
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.queue_parts import Progress, QueueParts, ReadLayout
 from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
@@ -57,6 +58,36 @@ class Searched:
 
     entries: Mapping[str, Sequence[QueueEntry]]
     is_complete: bool
+
+
+class OrderSearch:
+    """Searches the partitions that may contain an order."""
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP) -> None:
+        self._parts = QueueParts(layout, lambda queue, suffix: PartitionSearch(client, queue, group, id_suffix=suffix))
+
+    async def sizes(self, order_ids: Collection[str]) -> list[int]:
+        """How many entries each part of these partitions has. See `PartitionSearch.sizes`."""
+        return [size for part, _ in await self._parts.of_orders(order_ids) for size in await part.sizes()]
+
+    async def find(
+        self,
+        order_ids: Collection[str],
+        *,
+        limit: int = 0,
+        most: int = 0,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> Searched:
+        """Find orders, at most `MOST_ORDERS` of them. See `PartitionSearch.find`."""
+        entries: dict[str, list[QueueEntry]] = {}
+        is_complete, progress = True, Progress(on_progress)
+        for part, some in await self._parts.of_orders(order_ids):
+            found = await part.find(some, limit=limit, most=most, on_progress=progress.note)
+            progress.end_part()
+            for order_id, each in found.entries.items():
+                entries.setdefault(order_id, []).extend(each)
+            is_complete = is_complete and found.is_complete
+        return Searched(entries, is_complete)
 
 
 class PartitionSearch:

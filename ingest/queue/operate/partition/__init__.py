@@ -1,1 +1,0 @@
-"""Lists, searches and changes one partition of a queue for operators."""
