@@ -28,7 +28,7 @@ from ingest.queue.consume.settling import PartitionSettling, QueueSettling
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.server_trouble import trouble_of
+from ingest.queue.redis.connection import trouble_of
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0
@@ -168,7 +168,9 @@ class QueueConsumer:
     async def _keep_following(self) -> None:
         while True:
             await self._until_due()
-            await call_until_available(self._refresh, passes=_is_passing, on_failure=lambda _: None)
+            await call_until_available(
+                self._refresh, passes=lambda error: isinstance(error, Unavailable), on_failure=lambda _: None
+            )
 
     def close(self) -> None:
         """Do nothing, because the entries of all partitions still have to be settled."""
@@ -187,7 +189,3 @@ class QueueConsumer:
         await self.follow(layout)
         if self._partitions.all != before:
             self._record.log(layout, is_change=True)
-
-
-def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, Unavailable)

@@ -7,7 +7,7 @@ that dies leaves nothing behind. Only `ingest status` reads it.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from ingest.queue.consume.partition_set import WAIT, PartitionSet
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import translating
 
+_Report = TypeVar("_Report")
 # There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
 _SHORTEST_MS = 1
 # Clocks of machines that continue steadily differ by less.
@@ -157,15 +158,16 @@ def report_key(keys: Keys, consumer: str) -> str:
 
 def read_report(raw: bytes | None) -> Outage | None:
     """The report, or None if there is none that can be read."""
-    try:
-        return msgspec.json.decode(raw, type=Outage) if raw else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return _decoded(raw, Outage)
 
 
 def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
     """The troubles of a report, or none if there is no report that can be read."""
+    return _decoded(raw, list[PartitionTrouble]) or []
+
+
+def _decoded(raw: bytes | str | None, form: type[_Report]) -> _Report | None:
     try:
-        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
+        return msgspec.json.decode(raw, type=form) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
+        return None

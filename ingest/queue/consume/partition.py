@@ -16,7 +16,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.server_trouble import trouble_of
+from ingest.queue.redis.connection import trouble_of
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

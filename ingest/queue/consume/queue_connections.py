@@ -12,9 +12,8 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.group_access import GroupAccess, SharedCommands
 from ingest.queue.consume.idle_reads import IdleReads
-from ingest.queue.consume.shared_commands import SharedCommands
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client

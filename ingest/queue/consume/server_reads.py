@@ -11,10 +11,9 @@ import msgspec
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.idle_reads import by_stream
+from ingest.queue.consume.idle_reads import by_stream, read_command
 from ingest.queue.consume.partition import Partition, Share
 from ingest.queue.consume.partition_set import PartitionSet
-from ingest.queue.consume.waiting_read import read_command
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.routed_connection import QueueConnection
 

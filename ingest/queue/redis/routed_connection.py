@@ -5,17 +5,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError
-
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.routing import Command, Routed
-from ingest.queue.redis.script_call import ScriptCall, run_scripts
+from ingest.queue.redis.script_call import RunsScripts
 from ingest.queue.redis.topology import Owner, Server, Topology, topology_of
 from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, SlotOwner
 
 
-class RoutedConnection(Routed):
+class RoutedConnection(Routed, RunsScripts):
     """Sends each command over a connection to the node that owns its keys, made when it is needed.
 
     One command after the other goes over each connection. A command that blocks delays others for the same node only.
@@ -40,18 +37,6 @@ class RoutedConnection(Routed):
     async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands in one write to each node, concurrently, and return their replies in order, see `route_all`."""
         return await self.route_all([(command, {}) for command in commands])
-
-    async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """Run a script. A node is sent its text only if it does not have it."""
-        call = ScriptCall(script, keys, arguments)
-        try:
-            return await self.call(*call.by_hash())
-        except NoScriptError:
-            return await self.call(*call.by_text())
-
-    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts as `call_all` sends commands."""
-        return await run_scripts(self.call_all, calls)
 
     async def close_if_idle(self) -> None:
         """Close the connections that no command uses. The next commands open them again."""

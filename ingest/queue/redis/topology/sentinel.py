@@ -14,19 +14,16 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
-from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import NoQueueThere, connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
+from ingest.queue.redis.topology.lookups import LookupFailure, Lookups, summary_of
 from ingest.queue.redis.topology.port import SoleServer
 from ingest.queue.redis.topology.role_connections import PrimaryConnection, SentinelConnection
 
 # Seconds. Several Sentinels may have to be queried within the shortest timeout of a command.
 _SENTINEL_TIMEOUT = 0.5
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
 # For less than the four seconds after which the leases of the other side end.
 _CONFIRMED_FOR = 2.0
 
@@ -54,11 +51,8 @@ class SentinelTopology(SoleServer):
         return connection_options(self._url.redis_url, PrimaryConnection, **defaults) | {"address": self._primary}
 
 
-class PrimaryAddress:
+class PrimaryAddress(Lookups):
     """Looks up the address of the primary, for all connections of a topology.
-
-    Connections that look it up at the same time share one lookup. While no connection to a found address succeeds, lookups are
-    delayed with exponential backoff and jitter, so that many processes do not query the Sentinels continuously.
 
     Args:
         url: addresses of the Sentinels and the name of the service.
@@ -66,14 +60,11 @@ class PrimaryAddress:
     """
 
     def __init__(self, url: SentinelUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        super().__init__(uniform)
         self._url = url
         # The Sentinel that responded last comes first.
         self._sentinels = list(url.sentinels)
-        self._uniform = uniform
-        self._turn = asyncio.Lock()
-        self._lookups = 0
-        self._found: Address | redis_errors.RedisError | None = None
-        self._unconfirmed = 0
+        self._found: Address = ("", 0)
         self._primary: Address | None = None
 
     @property
@@ -88,34 +79,19 @@ class PrimaryAddress:
             ConnectionError: no Sentinel responds.
             NoQueueThere: the Sentinels deny access, or do not watch the service.
         """
-        lookups = self._lookups
-        async with self._turn:
-            if lookups == self._lookups or self._found is None:
-                await asyncio.sleep(self._pause())
-                self._unconfirmed += 1
-                self._found = await self._look_up()
-                self._lookups += 1
-            found = self._found
-        if isinstance(found, redis_errors.RedisError):
-            raise found
-        return self._url.reached_at.get(found, found)
+        await self.refresh()
+        return self._url.reached_at.get(self._found, self._found)
 
     def confirm(self, address: Address) -> None:
         """Note that the server at an address is the primary. Connections to another one are closed before their next command."""
-        self._unconfirmed = 0
+        self.unconfirmed = 0
         self._primary = address
 
     def is_former(self, address: Address) -> bool:
         """Whether a connection has found another primary since then."""
         return self._primary is not None and self._primary != address
 
-    def _pause(self) -> float:
-        if not self._unconfirmed:
-            return 0.0
-        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._unconfirmed - 1)
-        return self._uniform(longest / 2, longest)
-
-    async def _look_up(self) -> Address | redis_errors.RedisError:
+    async def look_up(self) -> redis_errors.RedisError | None:
         """Query one Sentinel after the other."""
         failures: list[LookupFailure] = []
         for host, port in list(self._sentinels):
@@ -123,13 +99,13 @@ class PrimaryAddress:
             self._sentinels.remove((host, port))
             self._sentinels.append((host, port))
             try:
-                found = await _reported_by(self._url, (host, port))
+                self._found = await _reported_by(self._url, (host, port))
             except (redis_errors.RedisError, OSError) as error:
                 failures.append((f"Sentinel {host}:{port}", error))
                 continue
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
-            return found
+            return None
         return summary_of(failures)
 
 
