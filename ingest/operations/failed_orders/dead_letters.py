@@ -22,7 +22,7 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     paced,
 )
 from ingest.queue.operate.dead_letter_pages import PAGE
-from ingest.queue.operate.dead_letters import Change, DeadLetters, PartitionDeadLetters, TotalSurvey
+from ingest.queue.operate.dead_letters import Change, DeadLetters, PartitionDeadLetters, Survey
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
@@ -172,7 +172,7 @@ async def survey(
     *,
     on_progress: Callable[[int], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
-) -> TotalSurvey:
+) -> Survey[Mapping[str, str]]:
     """Count the dead letters that match, by reason."""
     async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.survey(selection, on_progress=on_progress)

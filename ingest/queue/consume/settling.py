@@ -123,8 +123,10 @@ class PartitionSettling:
         """As `ack`, and publish the results of the orders in the same step. Return how many entries this consumer still owned."""
         acked = 0
         for lane in self._access.lanes:
-            own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
-            for page in _pages(own, _count_results, MOST_IDS):
+            own = sorted(
+                (each for each in finished if each.entry.stream == lane.stream), key=lambda each: each.entry.id
+            )
+            for page in _pages(own, lambda each: len(each.results), MOST_IDS):
                 acked += await self._ack_results_page(lane, page)
         return acked
 
@@ -182,7 +184,7 @@ class PartitionSettling:
         released = 0
         for lane in self._access.lanes:
             held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
-            for page in _pages(held, _document_size, _MOST_BYTES):
+            for page in _pages(held, lambda each: len(each.document or b""), _MOST_BYTES):
                 released += await self._release_page(lane, page)
         return released
 
@@ -200,10 +202,6 @@ class PartitionSettling:
         return [lane.stream, lane.settled, self._access.keys.clock, self._access.keys.records + name]
 
 
-def _entry_id(finished: Finished) -> str:
-    return finished.entry.id
-
-
 def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
     """As many for one script as it processes within milliseconds: at most `MOST_IDS`, that weigh no more than `most` unless one does."""
     page: list[_T] = []
@@ -216,14 +214,6 @@ def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Itera
         page.append(each)
     if page:
         yield page
-
-
-def _count_results(finished: Finished) -> int:
-    return len(finished.results)
-
-
-def _document_size(delivery: Delivery) -> int:
-    return len(delivery.document or b"")
 
 
 def _events(finished: Finished) -> bytes:

@@ -9,7 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
@@ -31,6 +31,7 @@ from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
+_Newest = TypeVar("_Newest")
 _NONE_YET = "0-0"
 _Result = TypeVar("_Result")
 
@@ -39,19 +40,19 @@ _MOVED_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Generic[_Newest]):
     """The dead letters that match a selection at one moment.
 
     Attributes:
         reasons: how many there are for each reason.
         missing: IDs in the selection that no dead letter has.
-        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again in that time
-            is not moved twice by one command.
+        newest: the ID of the newest dead letter, or of each partition's, by the name of its queue. Replays and drops stop there, so
+            that an order that fails again in that time is not moved twice by one command.
     """
 
     reasons: Mapping[str, int]
     missing: frozenset[str]
-    newest: str
+    newest: _Newest
 
     @property
     def count(self) -> int:
@@ -168,7 +169,7 @@ class PartitionDeadLetters:
         pages = self._pages_waiting.oldest_first(selection, newest, after)
         return self._pages_waiting.whole(pages, most)
 
-    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey[str]:
         """Count the dead letters that match. It waits while Redis is unavailable.
 
         `on_progress` is called with how many were examined so far.
@@ -260,26 +261,6 @@ class DeadLetterList(NamedTuple):
     missing: Sequence[PartitionTrouble] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TotalSurvey:
-    """The dead letters that match a selection at one moment.
-
-    Attributes:
-        reasons: how many there are for each reason.
-        missing: IDs in the selection that no dead letter has.
-        newest: the ID of the newest dead letter of each partition, by the name of its queue.
-    """
-
-    reasons: Mapping[str, int]
-    missing: frozenset[str]
-    newest: Mapping[str, str]
-
-    @property
-    def count(self) -> int:
-        """How many dead letters match."""
-        return sum(self.reasons.values())
-
-
 class DeadLetters:
     """Searches and changes the dead letters of a queue. See `PartitionDeadLetters` for its errors and for `on_wait`."""
 
@@ -339,7 +320,9 @@ class DeadLetters:
         found = [entry for entries, _ in pages for entry in entries if _age_of(entry.entry_id) >= _age_of(end)]
         return DeadLetterList(_newest_first(found), end, reached.missing)
 
-    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> TotalSurvey:
+    async def survey(
+        self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> Survey[Mapping[str, str]]:
         """Count the dead letters that match. It waits while Redis is unavailable. See `PartitionDeadLetters.survey`."""
         parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
         reasons, missing, newest, progress = Counter[str](), selection.ids, dict[str, str](), Progress(on_progress)
@@ -349,7 +332,7 @@ class DeadLetters:
             reasons.update(found.reasons)
             missing &= found.missing
             newest[queue] = found.newest
-        return TotalSurvey(reasons, missing, newest)
+        return Survey(reasons, missing, newest)
 
     async def replay(
         self,

@@ -3,7 +3,7 @@
 The selection of dead letters is the same for all its commands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import Change, TotalSurvey
+    from ingest.queue.operate.dead_letters import Change, Survey
 
 COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
 
@@ -186,7 +186,7 @@ def _change(verb: str, done: str, apply: Callable[..., Any], options: Changing, 
 
     async def apply_to(
         backends: "Backends",
-        found: "TotalSurvey",
+        found: "Survey[Mapping[str, str]]",
         on_progress: Callable[[int, int], None],
         on_wait: Callable[[str], None],
     ) -> int:
