@@ -79,7 +79,7 @@ class DirectConnection(RunsScripts):
 
     async def close_if_idle(self) -> None:
         """Close the connection unless a command uses it. The next command opens it again."""
-        if not self._turn.locked():
+        if self._connection.is_connected and not self._turn.locked():
             await self.disconnect()
 
     async def disconnect(self) -> None:

@@ -38,6 +38,7 @@ from ingest.queue.consume.count_reports import CountReports
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.services.workers.job_search import JobSearch
 from ingest.services.workers.order_history import open_history
 from ingest.services.workers.shared_parts import SharedParts, follow_controls
 from ingest.services.workers.worker_jobs import WorkerJobs
@@ -191,8 +192,11 @@ async def open_ports(
         fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + name
         fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
+        # A separate connection would be idle nearly always.
+        job_store = store.connection if shared is None else shared.store.of_source()
+        search = JobSearch(job_store) if shared is None else shared.jobs
         if shared is None:
-            fleet_parts.append(followed)
+            fleet_parts += [followed, search]
         if source.order_list is not None:
             from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
@@ -200,8 +204,6 @@ async def open_ports(
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
-        # A separate connection would be idle nearly always.
-        job_store = store.connection if shared is None else shared.store.of_source()
         yield Ports(
             queue,
             store,
@@ -215,5 +217,5 @@ async def open_ports(
             history,
             name,
             tracing,
-            partial(WorkerJobs, settings, connections.control, job_store, controls, name),
+            partial(WorkerJobs, settings, connections.control, job_store, controls, name, search),
         )
