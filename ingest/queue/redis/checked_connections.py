@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from hiredis import pack_command
 from redis import DriverInfo
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import Connection, RedisSSLContext, SSLConnection, UnixDomainSocketConnection, parse_url
@@ -94,6 +95,10 @@ class CheckedConnection(_Base):
             self._reader = self._writer = None
         if options.get("nowait") and writer is not None:
             writer.transport.abort()
+
+    def pack_command(self, *parts: Any) -> list[bytes]:
+        """The bytes of a command, made in C. redis-py's own code takes several times as long for a script with many keys."""
+        return [pack_command((*parts[0].split(), *parts[1:]))]
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         """The next reply. A reply of a server that is not the right one closes the connection."""
