@@ -31,4 +31,5 @@ def _counted(counters: Mapping[str, Counter]) -> dict[str, int]:
 
 
 def _total(histogram: Histogram) -> float:
-    return sum(histogram.buckets)
+    # Most codes of most sources have counted nothing.
+    return sum(histogram.buckets) if histogram.sum else 0.0
