@@ -15,7 +15,7 @@ from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
 # An idle consumer closes its own connection after this many reads together with others.
-_CLOSED_AFTER = 10
+_CLOSED_AFTER = 8
 
 
 class WaitingRead:
