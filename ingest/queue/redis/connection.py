@@ -145,7 +145,7 @@ async def replies(commands: Pipeline) -> list[Any]:
 
 
 class _Translated:
-    """What `translated` returns. As a generator it would cost an idle source a tenth of its CPU."""
+    """What `translated` returns. As a generator it would cost an idle source 10 % of its CPU."""
 
     __slots__ = ("_cancelled_before", "_task")
 
