@@ -1,7 +1,7 @@
 """A consumer whose ports are one object, like the in-memory queue, so that tests can call and override its methods."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 from redis.asyncio import Redis
@@ -11,35 +11,31 @@ from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
+from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.partition import Partition
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.reading import PartitionReading
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection
 
 
-class Consumer:
-    """All ports of a consumer.
+class Consumer(Partition):
+    """A partition that is all of its ports.
 
     Attributes:
         parts: the real ones.
     """
 
-    def __init__(self, parts: PortsOfConsumer) -> None:
-        self.parts = parts
+    def __init__(self, queue: str, access: GroupAccess, results_age: float = 0.0) -> None:
+        super().__init__(queue, access, self, self, self, self)
+        self.parts = open_partition(queue, access, results_age)
         # Releases and acks by the methods that a test may override.
-        self._reading = QueueReading(parts.access, self)
+        self._reading = PartitionReading(access, self)
         self.streams, self.received = self._reading.streams, self._reading.received
-        self.access = parts.access
-        self.name = parts.access.name
-        self.keeps_results = parts.settling.keeps_results
-        self.reading = self.settling = self.liveness = self.maintenance = self
-
-    @classmethod
-    def on(cls, access: GroupAccess, results_age: float = 0.0) -> Self:
-        return cls(PortsOfConsumer.on(access, results_age))
+        self.name = access.name
+        self.keeps_results = self.parts.settling.keeps_results
 
     @classmethod
     @asynccontextmanager
@@ -53,16 +49,24 @@ class Consumer:
         results_age: float = 0.0,
         reading: QueueConnection | None = None,
     ) -> AsyncIterator[Self]:
-        async with PortsOfConsumer.sharing(connections, queue, group, name, block, results_age, reading) as parts:
-            yield cls(parts)
+        """A consumer on connections that others share. Reads use the connection `reading`, or their own if it is None."""
+        async with AsyncExitStack() as stack:
+            if reading is None:
+                reading = await stack.enter_async_context(connections.reading(block))
+            access = await stack.enter_async_context(connections.access(queue, group, name, reading))
+            yield cls(queue, access, results_age)
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, url: str, queue: str, group: str, name: str, block: float, results_age: float = 0.0
     ) -> AsyncIterator[Self]:
-        async with PortsOfConsumer.open(url, queue, group, name, block, results_age) as parts:
-            yield cls(parts)
+        """A consumer with connections that no other shares."""
+        async with (
+            QueueConnections.open(url) as connections,
+            cls.sharing(connections, queue, group, name, block, results_age) as consumer,
+        ):
+            yield consumer
 
     @property
     def express_has_more(self) -> bool:

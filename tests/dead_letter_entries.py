@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.redis.connection import control_client
 
 Fields = dict[bytes, bytes]
@@ -16,10 +16,10 @@ _CHUNK = 2_000
 @asynccontextmanager
 async def open_dead_letters(
     url: str, queue: str, *, on_wait: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[DeadLetters]:
+) -> AsyncIterator[PartitionDeadLetters]:
     """The dead letters of a queue, with their own connection."""
     async with control_client(url) as client:
-        yield DeadLetters(client, queue, on_wait=on_wait)
+        yield PartitionDeadLetters(client, queue, on_wait=on_wait)
 
 
 def dead_fields(order_id: object, reason: str = "not_found", **fields: object) -> Fields:

@@ -40,7 +40,7 @@ _REQUESTS = "ingest_upstream_request_seconds_count"
 _FAILED = 'code=~"5xx|timeout|error|429"'
 
 # All sources of a process share these.
-_OF_PROCESSES = ("ingest_event_loop_", "ingest_process_")
+_OF_PROCESSES = ("ingest_event_loop_", "ingest_process_", "ingest_store_")
 
 _PER_SECOND = "suffix:/s"
 _PER_MINUTE = "suffix:/min"

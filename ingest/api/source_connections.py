@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries
 from ingest.operations.stored_orders.orders import Orders
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.retries import Retries
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.store.audit import AuditLog
@@ -24,9 +24,9 @@ class SourceConnections:
     producer: Producer
     calls: IdempotentCalls
     orders: Orders
-    monitor: PartitionedMonitor
-    retries: PartitionedRetries
-    dead_letters: PartitionedDeadLetters
+    monitor: Monitor
+    retries: Retries
+    dead_letters: DeadLetters
     audit_log: AuditLog
     backfills: Backfills
     jobs: Jobs

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.source_name import UNNAMED
 from ingest.flow.availability import AvailabilityLog, until_ready
-from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.process.child import Child
 from ingest.process.lifecycle import (
@@ -25,7 +24,6 @@ from ingest.process.lifecycle import (
     unless,
 )
 from ingest.process.supervisor import Supervisor
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
@@ -132,8 +130,10 @@ async def prepare(
 
         async def make_group(queue: str) -> QueueUnavailable | None:
             try:
-                async with limit, Consumer.sharing(connections, queue, settings.group, "prepare", BLOCK) as consumer:
-                    await consumer.access.ensure_group()
+                # Nothing is read.
+                opening = connections.access(queue, settings.group, "prepare", connections.looking)
+                async with limit, opening as access:
+                    await access.ensure_group()
             except QueueUnavailable as error:
                 return error
             return None

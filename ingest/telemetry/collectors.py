@@ -70,8 +70,8 @@ class SharedMetricsCollector(Collector):
         names = spec.label.count(",") + 1
         for index, value in enumerate(spec.values):
             cells = self._shared_metrics.total(spec, index, source)
-            if spec.kind == "histogram" and not any(cells):
-                # Most buckets of most sources count nothing, and they are most of the page.
+            if spec.appears_later and not any(cells):
+                # Most buckets and reasons of most sources count nothing, and they are most of the page.
                 continue
             labels = [*([source] if spec.by_source else []), *(value.split(",", names - 1) if spec.label else [])]
             if isinstance(family, HistogramMetricFamily):

@@ -18,6 +18,8 @@ from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMet
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.125, 0.16, 0.2, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 30.0)  # fmt: skip
 # Up to a day, because an order may wait behind a backlog.
 _ORDER_BOUNDS = (0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)  # fmt: skip
+# In steps of two and a half, because this is a second histogram of each source with a quota.
+_WAIT_BOUNDS = (0.01, 0.025, 0.063, 0.16, 0.4, 1.0, 2.5, 6.3, 16.0, 60.0, 300.0, 1800.0, 21600.0)
 _ROW_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -58,8 +60,8 @@ API_NOTICES = _by_source(
 OUTDATED_DOCUMENTS = _by_source(
     "ingest_outdated_documents_total", "counter", "Orders stored from a document that was older than their webhook or list showed for a minute.",
 )  # fmt: skip
-STORE = _by_source("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
-STORE_ROWS = _by_source("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
+STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
+STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = _by_source(
     "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, as Unix time (0 before the first).",
     combine="max",
@@ -72,7 +74,7 @@ RATE_LIMIT_WAIT = _by_source(
     "ingest_rate_limit_wait_seconds",
     "histogram",
     "How long requests waited for the shared quota.",
-    bounds=_ORDER_BOUNDS,
+    bounds=_WAIT_BOUNDS,
 )
 UPSTREAM_QUOTA = _by_source(
     "ingest_upstream_quota",
@@ -93,7 +95,7 @@ REDELIVERIES = _by_source(
 )  # fmt: skip
 RETRIES = _by_source(
     "ingest_retries_total", "counter", "Orders scheduled for another delivery, by reason.", "reason",
-    tuple(RetryReason),
+    tuple(RetryReason), from_start=False,
 )  # fmt: skip
 SOURCE_LAG = _by_source(
     "ingest_source_lag_seconds",
@@ -113,10 +115,12 @@ POLL_BEHIND = _by_source(
     "Time by which the times in the list are behind the clock of the shop (0 without polling).",
     combine="max",
 )
-POLLS = _by_source("ingest_polls_total", "counter", "Readings of the list, by result.", "result", ("done", "failed"))
+POLLS = _by_source(
+    "ingest_polls_total", "counter", "Readings of the list, by result.", "result", ("done", "failed"), from_start=False
+)
 POLLED_ORDERS = _by_source(
     "ingest_polled_orders_total", "counter", "Elements of the list that were read by polling, by result.", "result",
-    ("enqueued", "waiting", "unchanged", "skipped", "unusable", "untimed", "left_out", "unread"),
+    ("enqueued", "waiting", "unchanged", "skipped", "unusable", "untimed", "left_out", "unread"), from_start=False,
 )  # fmt: skip
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",

@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 
 from ingest.domain.operating.process_counts import ProcessCounts
-from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.metrics import ORDER_LATENCY, WorkerMetrics
 from ingest.telemetry.shared_metrics import Counter, Histogram
 
-_ENDLESS = "inf"
+# The upper bounds of the buckets of the latency, and of the last one.
+_BOUNDS = (*(f"{bound:g}" for bound in ORDER_LATENCY.bounds), "inf")
 
 
 def process_counts(metrics: WorkerMetrics) -> ProcessCounts:
     """Return the current counts. Those that are zero are omitted."""
-    latency = metrics.order_latency
-    bounds = [*(f"{bound:g}" for bound in latency.bounds), _ENDLESS]
     seconds = sum(histogram.sum for histogram in metrics.upstream_request.values())
     return ProcessCounts(
         orders=_counted(metrics.orders),
-        latency={bound: int(count) for bound, count in zip(bounds, latency.buckets, strict=True) if count},
+        latency={
+            bound: int(count) for bound, count in zip(_BOUNDS, metrics.order_latency.buckets, strict=True) if count
+        },
         requests={code: int(total) for code, each in metrics.upstream_request.items() if (total := _total(each))},
         request_seconds=round(seconds, 3),
         in_flight=int(metrics.in_flight.value),
@@ -30,4 +31,5 @@ def _counted(counters: Mapping[str, Counter]) -> dict[str, int]:
 
 
 def _total(histogram: Histogram) -> float:
-    return sum(histogram.buckets)
+    # Most codes of most sources have counted nothing.
+    return sum(histogram.buckets) if histogram.sum else 0.0

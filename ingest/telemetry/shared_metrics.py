@@ -37,12 +37,13 @@ class Spec(msgspec.Struct, frozen=True):
     """The declaration of a metric whose label values are all known in advance.
 
     Attributes:
-        kind: counter, gauge or histogram. A histogram's series is exported after its first observation, the others from the start.
+        kind: counter, gauge or histogram.
         label: the names of its labels, separated by commas, or "" for none.
         values: the combinations of the labels' values, separated by commas, or ("",) without a label.
         bounds: a histogram's upper bucket bounds, ascending, without infinity.
         combine: how the values of all processes are combined.
         by_source: whether each source has its own series, which the label `source` names before the other labels.
+        from_start: whether its series are exported from the start, if it is no histogram.
     """
 
     name: str
@@ -53,11 +54,17 @@ class Spec(msgspec.Struct, frozen=True):
     bounds: tuple[float, ...] = ()
     combine: Literal["sum", "max"] = "sum"
     by_source: bool = False
+    from_start: bool = True
 
     @property
     def width(self) -> int:
         """The number of cells of one series: the buckets, the infinite bucket and the sum, or a single value."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
+
+    @property
+    def appears_later(self) -> bool:
+        """Whether each series is exported after its first count or observation."""
+        return self.kind == "histogram" or not self.from_start
 
     @property
     def labels(self) -> list[str]:

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.retries import PartitionRetries
 
 # The names are of no release: a version of the format, a field of a later one, one that is not text, one without a value.
 UNKNOWN = {b"version": b"7", b"ingest_later": "größe".encode(), b"\xff\x00": bytes(range(256)), b"empty": b""}
@@ -30,13 +30,13 @@ async def dead_letter(one: Consumer, held: Delivery, redis: Redis, queue: str) -
     assert await one.dead_letter(held, DeadReason.INVALID_MESSAGE, "no")
     [(_, dead)] = await redis.xrange(Keys.of(queue).dead)
     assert UNKNOWN.items() <= dead.items()
-    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
 
 
 async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
     assert await one.reschedule(held, 3_600.0, 2)
-    assert await Retries(redis, queue, GROUP).dead_letter(Selection(everything=True), "cli:me") == 1
-    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert await PartitionRetries(redis, queue, GROUP).dead_letter(Selection(everything=True), "cli:me") == 1
+    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
 
 
 async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:

@@ -23,7 +23,8 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
+from ingest.queue.operate.dead_letter_pages import PAGE
+from ingest.queue.operate.dead_letters import Change, PartitionDeadLetters
 from ingest.queue.operate.job_steps import JobSteps, StepRecord
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.scripts import load
@@ -52,7 +53,7 @@ async def orders(redis: Redis, key: str) -> list[str]:
     return [fields[b"order_id"].decode() for _, fields in await redis.xrange(key)]
 
 
-async def read_all(dead: DeadLetters, selection: Selection) -> list[DeadLetterEntry]:
+async def read_all(dead: PartitionDeadLetters, selection: Selection) -> list[DeadLetterEntry]:
     return [entry async for page in dead.oldest_first(selection) for entry in page.entries]
 
 
@@ -69,7 +70,7 @@ async def _now(value: bool) -> bool:  # noqa: FBT001  the condition itself
 
 
 @pytest.fixture
-async def dead(redis_url: str, queue_name: str) -> AsyncIterator[DeadLetters]:
+async def dead(redis_url: str, queue_name: str) -> AsyncIterator[PartitionDeadLetters]:
     async with open_dead_letters(redis_url, queue_name) as dead:
         yield dead
 
@@ -85,7 +86,7 @@ async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
 
 
 async def test_without_dead_letters_there_is_nothing_to_read_or_change(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     seen = await read_all(dead, EVERYTHING)
     survey = await dead.survey(by_id("a"))
@@ -97,7 +98,9 @@ async def test_without_dead_letters_there_is_nothing_to_read_or_change(
     assert await redis.exists(keys.stream, keys.express, keys.dead) == 0
 
 
-async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_pages_hold_all_dead_letters_in_both_directions(
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
+) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 7)))
 
     forward = [page async for page in dead.oldest_first(EVERYTHING)]
@@ -110,7 +113,7 @@ async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters,
     assert await dead.newest() == entry_ids[-1]
 
 
-async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_pages_that_are_not_asked_for_are_not_read(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE)))
 
     await dead.newest()  # the script is loaded
@@ -124,7 +127,7 @@ async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redi
 
 
 async def test_whole_dead_letters_are_read_some_megabytes_at_a_time(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     sizes = [0, 900_000, 5_000, 3_000_000, 10, *[900_000] * 12]
     entries = [dead_fields(f"o-{number}", document=b"x" * size) for number, size in enumerate(sizes)]
@@ -148,7 +151,7 @@ async def test_whole_dead_letters_are_read_some_megabytes_at_a_time(
 
 
 async def test_a_large_dead_letter_that_is_gone_when_it_is_read_is_left_out(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     entries = [dead_fields(order_id, document=b"x" * 1_500_000) for order_id in "abc"]
     entry_ids = await dead_letter(redis, keys, entries)
@@ -162,7 +165,7 @@ async def test_a_large_dead_letter_that_is_gone_when_it_is_read_is_left_out(
     assert [entry.order_id for page in rest for entry in page.entries] == ["c"]
 
 
-async def test_a_dead_letter_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_dead_letter_is_looked_up_by_its_id(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     first, second = await dead_letter(redis, keys, [dead_fields("a"), dead_fields("b", "rejected", error="HTTP 400")])
 
     found = await dead.get(second)
@@ -174,7 +177,7 @@ async def test_a_dead_letter_is_looked_up_by_its_id(dead: DeadLetters, redis: Re
 
 
 async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
 
@@ -188,7 +191,7 @@ async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_dead_letters_that_match_the_selection_are_found(
-    dead: DeadLetters, redis: Redis, keys: Keys, seed: int
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, seed: int
 ) -> None:
     chance = random.Random(seed)
     now = int(datetime.now(UTC).timestamp() * 1000)
@@ -219,7 +222,9 @@ async def test_the_dead_letters_that_match_the_selection_are_found(
     assert survey.missing == selection.ids - frozenset[str]().union(*map(selection.names, expected))
 
 
-async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_search_since_a_time_does_not_start_at_the_oldest(
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
+) -> None:
     await redis.xadd(keys.dead, dead_fields("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
     await dead_letter(redis, keys, [dead_fields("new")])
 
@@ -229,7 +234,7 @@ async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLett
     assert sum(page.examined for page in pages) == 1
 
 
-async def test_a_survey_reports_its_progress(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_survey_reports_its_progress(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     told: list[int] = []
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 1)))
 
@@ -243,7 +248,7 @@ async def test_a_survey_reports_its_progress(dead: DeadLetters, redis: Redis, ke
 
 
 async def test_a_replayed_entry_has_fresh_attempts_and_keeps_its_own_fields_and_age(
-    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.stream, {b"order_id": b"a", b"attempt": b"4", b"enqueued_at": b"%d" % LONG_AGO, **ODD})
     [delivery] = await consumer.read(1, 0.001)
@@ -263,7 +268,7 @@ async def test_a_replayed_entry_has_fresh_attempts_and_keeps_its_own_fields_and_
 
 
 async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
-    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"}, id=f"{LONG_AGO}-0")
     [delivery] = await consumer.read(1, 0.001)
@@ -276,7 +281,7 @@ async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
 
 
 async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_lettered_again(
-    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.stream, {"order_id": "a", "tenant": "x"}, id=f"{LONG_AGO}-0")
     seen: list[DeadLetterEntry] = []
@@ -305,7 +310,7 @@ async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_l
 
 @pytest.mark.parametrize("nonsense", [b"", b"-1", b"1e300", b"0x10", b"nan", b"9" * 40, b"\xff"])
 async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
-    dead: DeadLetters, redis: Redis, keys: Keys, nonsense: bytes
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, nonsense: bytes
 ) -> None:
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at", "attempt"), nonsense)
     await dead_letter(redis, keys, [dead_fields("a", enqueued_at=nonsense, **numbers)])
@@ -316,7 +321,9 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
     assert {name: fields[name] for name in fields if name != b"replayed_at"} == {b"order_id": b"a", b"replays": b"1"}
 
 
-async def test_an_entry_without_fields_of_its_own_can_be_replayed(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_an_entry_without_fields_of_its_own_can_be_replayed(
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
+) -> None:
     await redis.xadd(keys.dead, {"reason": "invalid_message"})
 
     assert await dead.replay(EVERYTHING) == Change(1, 0)
@@ -326,7 +333,7 @@ async def test_an_entry_without_fields_of_its_own_can_be_replayed(dead: DeadLett
 
 
 async def test_thousands_go_back_in_pages_in_order_and_are_counted_exactly(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     told: list[Change] = []
     reasons = [DeadReason.NOT_FOUND, DeadReason.REJECTED]
@@ -344,9 +351,9 @@ async def test_thousands_go_back_in_pages_in_order_and_are_counted_exactly(
     assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(2_500)) if not number % 5]
 
 
-@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
 async def test_more_ids_than_fit_a_page_are_all_found(
-    dead: DeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
 ) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 10)))
 
@@ -357,7 +364,7 @@ async def test_more_ids_than_fit_a_page_are_all_found(
 
 
 async def test_two_replays_at_once_replay_each_once(
-    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(10 * PAGE)))
 
@@ -376,7 +383,7 @@ async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_g
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(PAGE + 10)))
     told: list[Change] = []
 
-    class Racing(DeadLetters):
+    class Racing(PartitionDeadLetters):
         """Another operator is faster, just after the second page was read."""
 
         async def _waiting(self, call: Any, *arguments: Any) -> Any:
@@ -391,7 +398,7 @@ async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_g
     assert told == [Change(PAGE, 0), Change(PAGE + 7, 3)]
 
 
-async def test_what_is_dead_lettered_meanwhile_stays(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_what_is_dead_lettered_meanwhile_stays(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
     survey = await dead.survey(EVERYTHING)
     await dead_letter(redis, keys, [dead_fields("later")])
@@ -439,7 +446,7 @@ async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Key
     assert 0 < await redis.ttl(keys.records + "r") <= 600
 
 
-async def test_documents_are_not_read_to_replay_or_drop(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_documents_are_not_read_to_replay_or_drop(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     entry_ids = await dead_letter(redis, keys, (dead_fields(name, document="1" * 100_000) for name in names(60)))
     before = (await server_stats(redis, keys, "stats"))["total_net_output_bytes"]
 
@@ -456,7 +463,7 @@ async def test_documents_are_not_read_to_replay_or_drop(dead: DeadLetters, redis
 
 
 async def test_large_dead_letters_are_moved_a_few_megabytes_at_a_time(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     await dead_letter(redis, keys, (dead_fields(name, document="1" * 900_000) for name in names(6)))
 
@@ -467,7 +474,7 @@ async def test_large_dead_letters_are_moved_a_few_megabytes_at_a_time(
 
 
 async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, "abc"))
     await redis.zadd(keys.erased, {"b": 1})
@@ -479,7 +486,9 @@ async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
 
 
 @asynccontextmanager
-async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: list[str]) -> AsyncIterator[DeadLetters]:
+async def behind_a_cutting_proxy(
+    redis_url: str, queue: str, cuts: int, told: list[str]
+) -> AsyncIterator[PartitionDeadLetters]:
     """Dead letters for which as many replies get lost after the work was done."""
     proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
     async with listening(proxy.serve) as port:
@@ -491,7 +500,7 @@ async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: li
 
 @pytest.mark.topologies("standalone")
 @pytest.mark.parametrize("cuts", [1, 4])
-@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
 async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, action: Callable[..., Any]
 ) -> None:
@@ -504,11 +513,11 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
     assert change == Change(3 * PAGE, 0)
     assert told
     assert await redis.xlen(keys.dead) == 0
-    assert await orders(redis, keys.express) == (names(3 * PAGE) if action is DeadLetters.replay else [])
+    assert await orders(redis, keys.express) == (names(3 * PAGE) if action is PartitionDeadLetters.replay else [])
 
 
 async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
-    dead: DeadLetters, redis: Redis, keys: Keys
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
     first = asyncio.Event()
@@ -524,7 +533,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     assert back + await orders(redis, keys.dead) == names(5 * PAGE)
 
 
-async def test_cancelled_in_a_page_it_reads_no_other(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_cancelled_in_a_page_it_reads_no_other(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
@@ -586,7 +595,7 @@ async def test_a_job_that_drops_makes_room_in_a_redis_that_is_out_of_memory(own_
     assert await own_redis.xlen(keys.dead) == 0
 
 
-@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
 async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, action: Callable[..., Any]) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
@@ -629,7 +638,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
     assert len(left) + len(back) <= 4, "at most the one that it was at is in both places"
 
 
-async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_key_of_another_type_is_not_waited_for(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(dead_fields, "ab"))
     await redis.set(keys.express, "not a stream")
 
@@ -642,7 +651,9 @@ async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis:
 # -- dropping -----------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_only_the_dead_letters_that_match_are_dropped(
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys
+) -> None:
     reasons = [DeadReason.REJECTED, DeadReason.NOT_FOUND]
     await dead_letter(
         redis, keys, (dead_fields(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE)))
@@ -656,7 +667,7 @@ async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, r
 
 
 async def test_a_replay_and_a_drop_at_once_move_each_once(
-    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 

@@ -16,9 +16,9 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import QueueRefused, control_client
 
@@ -74,9 +74,9 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
     ):
         await consumer.ensure_group()
         monitor, scanner, letters = (
-            Monitor(client, "orders", GROUP),
-            QueueScanner(client, "orders", GROUP),
-            DeadLetters(client, "orders"),
+            PartitionMonitor(client, "orders", GROUP),
+            PartitionScanner(client, "orders", GROUP),
+            PartitionDeadLetters(client, "orders"),
         )
 
         async def queued() -> None:

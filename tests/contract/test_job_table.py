@@ -2,18 +2,23 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from support import connected
 
 from ingest.domain.operating.backfill import BackfillRequest
 from ingest.domain.operating.jobs import JobKind, JobProgress, JobRequest, JobState
+from ingest.services.workers.job_search import JobSearch
 from ingest.store.backfills import Backfills, LeaseLost
 from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs, find_job, newest_jobs, waiting_jobs
 
 REQUEST = JobRequest(JobKind.REPLAY, {"reasons": ["not_found"]}, total=7, rate=100.0)
 _PERIOD = BackfillRequest(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
+_REMAP = JobRequest(JobKind.REMAP, {}, total=1, rate=1.0)
+# More than one search finds.
+MANY = 25
 PROGRESS = JobProgress(3, 1, 9, {"orders": {"after": "7-0", "until": "9-1"}}, 2.5)
 
 
@@ -110,3 +115,41 @@ async def test_a_source_has_many_jobs_and_one_backfill_and_all_are_in_one_list(
     kinds = [JobKind.REPLAY, JobKind.BACKFILL]
     assert await waiting_jobs(pool, ["shop-de"], kinds) == [("shop-de", first.id), ("shop-de", second.id)]
     assert await jobs.take(backfill.id, "one") is None
+
+
+class Counted:
+    """A connection that counts its statements."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.statements = 0
+
+    async def fetch(self, statement: Any, *arguments: Any) -> Any:
+        self.statements += 1
+        return await self._pool.fetch(statement, *arguments)
+
+
+async def test_one_statement_finds_the_jobs_of_all_sources(pool: Pool) -> None:
+    connection = Counted(pool)
+    search = JobSearch(connection)
+    wanted = {source: search.wanted(source) for source in ("shop-de", "shop-fr", "shop-it")}
+    for source in ("shop-de", "shop-it"):
+        assert await Jobs(pool, source).add(_REMAP, "cli:me") is not None
+
+    await search.search()
+
+    assert {source for source, event in wanted.items() if event.is_set()} == {"shop-de", "shop-it"}
+    assert connection.statements == 1
+
+
+async def test_a_source_with_many_jobs_does_not_hide_the_jobs_of_another(pool: Pool) -> None:
+    search = JobSearch(pool)
+    busy, other = search.wanted("shop-de"), search.wanted("shop-fr")
+    for source in ["shop-de"] * MANY + ["shop-fr"]:
+        assert await Jobs(pool, source).add(_REMAP, "cli:me") is not None
+
+    await search.search()
+    assert busy.is_set()
+    await search.search()
+
+    assert other.is_set()

@@ -13,8 +13,8 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.queue_state import FAR_AHEAD, Lane
 from ingest.domain.errors import UserError
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.order_search import PartitionSearch
 from ingest.queue.partitions.lane_repair import LaneRepair
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
@@ -72,7 +72,7 @@ async def test_entry_ids_that_are_too_far_ahead_are_reported(
     if left == "finished":
         await read_all(one, ["last"])
 
-    state = await Monitor(client, queue_name, "ingest").state()
+    state = await PartitionMonitor(client, queue_name, "ingest").state()
 
     assert state.lanes[lane].ids_ahead > FAR_AHEAD
     assert {each: part.is_exhausted for each, part in state.lanes.items()} == {
@@ -88,7 +88,7 @@ async def test_a_clock_that_was_set_back_by_hours_is_no_problem(
     seconds, _ = await redis.time()
     await add(redis, keys.stream, "a", f"{(int(seconds) + 12 * 3_600) * 1_000}-0")
 
-    state = await Monitor(client, queue_name, "ingest").state()
+    state = await PartitionMonitor(client, queue_name, "ingest").state()
 
     assert state.id_problems == []
     assert await repair(client, queue_name) == 0
@@ -118,7 +118,7 @@ async def test_maintenance_and_searches_work_while_the_largest_id_is_pending(
     await one.read(100, 1.0)
 
     swept = await one.sweep(3_600)
-    found = await OrderSearch(client, queue_name, "ingest").find([keys.stream, keys.express])
+    found = await PartitionSearch(client, queue_name, "ingest").find([keys.stream, keys.express])
 
     assert not swept.restored
     assert {order: len(entries) for order, entries in found.entries.items()} == {keys.stream: 1, keys.express: 1}
@@ -149,7 +149,7 @@ async def test_a_repair_keeps_every_entry_and_its_fields(
         b"enqueued_at": b"",
     }
     assert entries[0][b"enqueued_at"] == before[0], "an order waits since it was enqueued"
-    state = await Monitor(client, queue_name, "ingest").state()
+    state = await PartitionMonitor(client, queue_name, "ingest").state()
     assert state.id_problems == []
     assert state.lanes[lane].depth == 4
     [group] = await redis.xinfo_groups(stream)
@@ -165,7 +165,7 @@ async def test_a_repair_in_steps_continues_after_a_crash_and_beside_another(
     await Producer(client, queue_name).enqueue(orders)
     await add(redis, keys.stream, "last", LARGEST)
     await LaneRepair(client, queue_name, "ingest").step(Lane.MAIN)
-    assert (await Monitor(client, queue_name, "ingest").state()).lanes[Lane.MAIN].is_exhausted
+    assert (await PartitionMonitor(client, queue_name, "ingest").state()).lanes[Lane.MAIN].is_exhausted
 
     await asyncio.gather(repair(client, queue_name), repair(client, queue_name))
 

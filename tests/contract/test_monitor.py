@@ -16,16 +16,16 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.outage import Outage
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.monitor import PartitionMonitor
 from ingest.queue.redis.connection import control_client
 
 pytestmark = pytest.mark.topologies
 
 
 @pytest.fixture
-async def monitor(redis_url: str, queue_name: str) -> AsyncIterator[Monitor]:
+async def monitor(redis_url: str, queue_name: str) -> AsyncIterator[PartitionMonitor]:
     async with control_client(redis_url) as client:
-        yield Monitor(client, queue_name, "ingest")
+        yield PartitionMonitor(client, queue_name, "ingest")
 
 
 @pytest.fixture
@@ -51,20 +51,20 @@ async def seconds_ago(redis: Redis, age: int) -> int:
     return int(seconds - age) * 1000
 
 
-async def age_of(monitor: Monitor) -> float:
+async def age_of(monitor: PartitionMonitor) -> float:
     """The age of the oldest order, rounded to ten seconds."""
     age = (await monitor.state()).oldest_age
     assert age is not None
     return age // 10 * 10
 
 
-async def test_a_queue_that_nobody_has_used_is_empty(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_a_queue_that_nobody_has_used_is_empty(monitor: PartitionMonitor, redis: Redis, keys: Keys) -> None:
     assert await monitor.state() == QueueState()
     assert await monitor.consumers() == []
     assert await redis.exists(keys.stream) == 0
 
 
-async def test_without_a_group_all_is_undelivered(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_without_a_group_all_is_undelivered(monitor: PartitionMonitor, redis: Redis, keys: Keys) -> None:
     await fill(redis, keys.stream, 3)
     await fill(redis, keys.express, 2)
 
@@ -76,7 +76,7 @@ async def test_without_a_group_all_is_undelivered(monitor: Monitor, redis: Redis
 
 
 async def test_each_entry_is_counted_where_it_is(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await fill(redis, keys.stream, 10)
@@ -96,7 +96,9 @@ async def test_each_entry_is_counted_where_it_is(
 
 
 @pytest.mark.parametrize("due", [0, 1, 4, 7])
-async def test_those_retries_are_due_whose_time_has_come(monitor: Monitor, redis: Redis, keys: Keys, due: int) -> None:
+async def test_those_retries_are_due_whose_time_has_come(
+    monitor: PartitionMonitor, redis: Redis, keys: Keys, due: int
+) -> None:
     past, future = await seconds_ago(redis, 60), await seconds_ago(redis, -60)
     scores = {f"due-{number}": past for number in range(due)} | {f"later-{number}": future for number in range(7 - due)}
     await redis.zadd(keys.retry, scores)
@@ -107,7 +109,7 @@ async def test_those_retries_are_due_whose_time_has_come(monitor: Monitor, redis
 
 
 async def test_retries_are_due_by_the_queues_clock_where_the_servers_went_back(
-    monitor: Monitor, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
 ) -> None:
     # As if the server's clock had been an hour ahead until now.
     await redis.hset(keys.clock, "latest", await seconds_ago(redis, -3600))
@@ -116,7 +118,9 @@ async def test_retries_are_due_by_the_queues_clock_where_the_servers_went_back(
     assert (await monitor.state()).retries_due == 1
 
 
-async def test_each_lane_is_counted_and_the_totals_are_their_sums(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_each_lane_is_counted_and_the_totals_are_their_sums(
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
+) -> None:
     for stream, count, taken in ((keys.stream, 6, 2), (keys.express, 4, 3)):
         await redis.xgroup_create(stream, "ingest", id="0", mkstream=True)
         await fill(redis, stream, count)
@@ -132,7 +136,7 @@ async def test_each_lane_is_counted_and_the_totals_are_their_sums(monitor: Monit
 
 
 async def test_a_group_that_the_express_lane_does_not_have_yet_is_still_to_read_all_of_it(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await fill(redis, keys.stream, 1)
@@ -145,7 +149,7 @@ async def test_a_group_that_the_express_lane_does_not_have_yet_is_still_to_read_
 
 
 async def test_the_age_is_that_of_the_oldest_unfinished_entry(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     seconds, _ = await redis.time()
     for age in (500, 300, 100):
@@ -164,7 +168,7 @@ async def test_the_age_is_that_of_the_oldest_unfinished_entry(
 
 
 async def test_an_order_keeps_its_age_from_its_first_announcement_through_retries(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     for age, order in ((500, "a"), (900, "b"), (300, "c")):
@@ -183,7 +187,7 @@ async def test_an_order_keeps_its_age_from_its_first_announcement_through_retrie
 
 
 async def test_in_the_express_lane_the_oldest_order_need_not_be_the_first(
-    monitor: Monitor, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
 ) -> None:
     for age in (10, 700, 400):
         await redis.xadd(keys.express, {"order_id": "a", "enqueued_at": await seconds_ago(redis, age)})
@@ -201,7 +205,7 @@ async def test_in_the_express_lane_the_oldest_order_need_not_be_the_first(
 
 @pytest.mark.parametrize("nonsense", [b"", b"-1", b"1e3", b"nan", b"9" * 14, b"\xff"])
 async def test_an_entry_whose_time_is_nonsense_is_as_old_as_its_id(
-    monitor: Monitor, redis: Redis, keys: Keys, nonsense: bytes
+    monitor: PartitionMonitor, redis: Redis, keys: Keys, nonsense: bytes
 ) -> None:
     at = await seconds_ago(redis, 200)
     await redis.xadd(keys.stream, {"order_id": "a", "enqueued_at": nonsense}, id=f"{at}-0")
@@ -209,14 +213,16 @@ async def test_an_entry_whose_time_is_nonsense_is_as_old_as_its_id(
     assert await age_of(monitor) == 200
 
 
-async def test_an_entry_from_the_future_has_just_been_announced(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_an_entry_from_the_future_has_just_been_announced(
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
+) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"}, id=f"{(1 << 64) - 1}-0")
 
     assert (await monitor.state()).oldest_age == 0.0
 
 
 async def test_what_an_older_release_left_behind_of_a_retry_is_passed_over_and_removed(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await redis.xadd(keys.stream, {"order_id": "a", "enqueued_at": await seconds_ago(redis, 300)})
@@ -232,7 +238,7 @@ async def test_what_an_older_release_left_behind_of_a_retry_is_passed_over_and_r
 
 
 async def test_with_a_second_group_each_has_its_own_depth(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await fill(redis, keys.stream, 5)
@@ -246,7 +252,7 @@ async def test_with_a_second_group_each_has_its_own_depth(
 
 
 async def test_a_depth_that_redis_cannot_tell_is_unknown_and_not_zero(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await redis.xgroup_create(keys.stream, "audit", id="0")
@@ -260,7 +266,7 @@ async def test_a_depth_that_redis_cannot_tell_is_unknown_and_not_zero(
     assert (state.depth, state.lanes[Lane.MAIN].depth, state.lanes[Lane.EXPRESS].depth) == (None, None, 1)
 
 
-async def test_consumers_are_listed_by_name(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_consumers_are_listed_by_name(monitor: PartitionMonitor, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "ingest", mkstream=True)
     for name in ("b", "c", "a", b"\xff"):
         await redis.xgroup_createconsumer(keys.stream, "ingest", name)
@@ -268,7 +274,9 @@ async def test_consumers_are_listed_by_name(monitor: Monitor, redis: Redis, keys
     assert [state.name for state in await monitor.consumers()] == ["a", "b", "c", "\ufffd"]
 
 
-async def test_a_heartbeat_under_a_name_that_is_not_text_is_told_of(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_a_heartbeat_under_a_name_that_is_not_text_is_told_of(
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
+) -> None:
     seconds, _ = await redis.time()
     await redis.zadd(keys.alive, {b"\xff": (seconds + 60) * 1000})
 
@@ -276,7 +284,7 @@ async def test_a_heartbeat_under_a_name_that_is_not_text_is_told_of(monitor: Mon
 
 
 async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_for_anything(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
     await fill(redis, keys.stream, 1)
@@ -303,7 +311,9 @@ async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_
     assert found["foreign"].idle is not None
 
 
-async def test_heartbeats_of_another_group_are_not_ours(monitor: Monitor, redis: Redis, queue_name: str) -> None:
+async def test_heartbeats_of_another_group_are_not_ours(
+    monitor: PartitionMonitor, redis: Redis, queue_name: str
+) -> None:
     seconds, _ = await redis.time()
     await redis.zadd(Keys.of(queue_name, "audit").alive, {"theirs": (seconds + 60) * 1000})
 
@@ -311,7 +321,7 @@ async def test_heartbeats_of_another_group_are_not_ours(monitor: Monitor, redis:
 
 
 async def test_a_clock_of_the_server_that_went_back_keeps_no_dead_consumer_alive(
-    monitor: Monitor, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, redis: Redis, keys: Keys
 ) -> None:
     seconds, _ = await redis.time()
     ahead = 3_600
@@ -331,14 +341,14 @@ async def test_each_group_has_its_own_retries_and_dead_letters(redis_url: str, q
     await redis.xadd(audit.dead, {"order_id": "a"})
 
     async with control_client(redis_url) as client:
-        theirs = await Monitor(client, queue_name, "audit").state()
-        ours = await Monitor(client, queue_name, "ingest").state()
+        theirs = await PartitionMonitor(client, queue_name, "audit").state()
+        ours = await PartitionMonitor(client, queue_name, "ingest").state()
 
     assert (theirs.retries, theirs.dead, ours.retries, ours.dead) == (1, 1, 0, 0)
 
 
 async def test_an_open_circuit_is_reported_with_its_cause_until_it_closes(
-    monitor: Monitor, consumer: Consumer, redis: Redis
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis
 ) -> None:
     await consumer.heartbeat(60.0)
     seconds, _ = await redis.time()
@@ -357,7 +367,7 @@ async def test_an_open_circuit_is_reported_with_its_cause_until_it_closes(
 
 
 async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_reported(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.heartbeat(60.0)
     await consumer.report_outage(Outage(since=1.0, error="HTTP 401"), 60.0)
@@ -371,7 +381,7 @@ async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_reported(
 
 @pytest.mark.parametrize("foreign", [b"", b"nonsense", b"\xff", b"[]", b'{"since": "x"}', b'{"error": "HTTP 401"}'])
 async def test_a_report_that_cannot_be_read_is_none(
-    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys, foreign: bytes
+    monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys, foreign: bytes
 ) -> None:
     await consumer.heartbeat(60.0)
     await redis.set(f"{keys.circuit}{consumer.name}", foreign)
@@ -396,7 +406,7 @@ async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: Va
         return not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
     async with control_client(own_valkey.url) as client:
-        monitor = Monitor(client, "orders", "ingest")
+        monitor = PartitionMonitor(client, "orders", "ingest")
         volatile = await monitor.traps()
         await own_redis.config_set("maxmemory-policy", "volatile-lru")
         expiring = (await monitor.traps())[-2]
@@ -416,7 +426,7 @@ async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: Va
 
 async def test_a_server_that_does_not_answer_is_unavailable(own_valkey: ValkeyServer) -> None:
     async with control_client(own_valkey.url) as client:
-        monitor = Monitor(client, "orders", "ingest")
+        monitor = PartitionMonitor(client, "orders", "ingest")
         own_valkey.stop("nosave")
 
         for call in (monitor.state, monitor.consumers, monitor.traps):
@@ -427,7 +437,7 @@ async def test_a_server_that_does_not_answer_is_unavailable(own_valkey: ValkeySe
 async def test_a_server_that_is_busy_with_a_script_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.config_set("lua-time-limit", 1)
     async with control_client(own_valkey.url) as client, Redis.from_url(own_valkey.url) as other:
-        monitor = Monitor(client, "orders", "ingest")
+        monitor = PartitionMonitor(client, "orders", "ingest")
         script = asyncio.create_task(other.eval("while true do end", 0))  # type: ignore[arg-type]  # a coroutine
 
         async def is_busy() -> bool:
@@ -448,7 +458,7 @@ async def test_a_server_that_is_busy_with_a_script_is_unavailable(own_valkey: Va
                 await script
 
 
-async def test_an_error_is_told_in_redis_own_words(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_an_error_is_told_in_redis_own_words(monitor: PartitionMonitor, redis: Redis, keys: Keys) -> None:
     await redis.set(keys.clock, "not a hash")
 
     with pytest.raises(

@@ -12,7 +12,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, IngestionState, QueuedEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.order_search import OrderSearch, Searched
+from ingest.queue.operate.order_search import PartitionSearch, Searched
 from ingest.queue.produce.producer import Producer
 
 pytestmark = pytest.mark.topologies
@@ -21,8 +21,8 @@ IDS = [f"order-{number}" for number in range(2_000)]
 
 
 @pytest.fixture
-def search(redis: Redis, queue_name: str) -> OrderSearch:
-    return OrderSearch(redis, queue_name, GROUP)
+def search(redis: Redis, queue_name: str) -> PartitionSearch:
+    return PartitionSearch(redis, queue_name, GROUP)
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ async def take(consumer: Consumer, count: int) -> list[Delivery]:
     return taken
 
 
-async def test_in_a_queue_that_does_not_exist_nothing_is_found(search: OrderSearch) -> None:
+async def test_in_a_queue_that_does_not_exist_nothing_is_found(search: PartitionSearch) -> None:
     assert await search.find(["a"]) == Searched({}, is_complete=True)
 
 
-async def test_an_order_is_found_wherever_it_is(search: OrderSearch, one: Consumer, producer: Producer) -> None:
+async def test_an_order_is_found_wherever_it_is(search: PartitionSearch, one: Consumer, producer: Producer) -> None:
     await producer.enqueue(["dead", "retried", "held", "released", "done"])
     dead, retried, held, released, done = await take(one, 5)
     await producer.enqueue(["waiting"])
@@ -82,7 +82,7 @@ async def test_an_order_is_found_wherever_it_is(search: OrderSearch, one: Consum
 
 
 async def test_an_order_that_is_in_several_places_is_found_in_all(
-    search: OrderSearch, one: Consumer, producer: Producer
+    search: PartitionSearch, one: Consumer, producer: Producer
 ) -> None:
     await producer.enqueue(["a"] * 4)
     dead, retried, _ = await take(one, 3)
@@ -95,7 +95,7 @@ async def test_an_order_that_is_in_several_places_is_found_in_all(
 
 
 async def test_of_other_groups_nothing_is_found(
-    search: OrderSearch, one: Consumer, producer: Producer, redis: Redis, keys: Keys
+    search: PartitionSearch, one: Consumer, producer: Producer, redis: Redis, keys: Keys
 ) -> None:
     for lane in (keys.stream, keys.express):
         await redis.xgroup_create(lane, "audit", id="0", mkstream=True)
@@ -105,13 +105,13 @@ async def test_of_other_groups_nothing_is_found(
     await one.ack([delivery.entry])
 
     assert await search.find(["finished", "theirs"]) == Searched({}, is_complete=True)
-    audit = await OrderSearch(redis, keys.stream[len("ingest:{") : -len("}:stream")], "audit").find(
+    audit = await PartitionSearch(redis, keys.stream[len("ingest:{") : -len("}:stream")], "audit").find(
         ["finished", "theirs"]
     )
     assert states(audit) == {"finished": [IngestionState.QUEUED], "theirs": [IngestionState.QUEUED]}
 
 
-async def test_in_a_long_queue_every_order_is_found(search: OrderSearch, one: Consumer, producer: Producer) -> None:
+async def test_in_a_long_queue_every_order_is_found(search: PartitionSearch, one: Consumer, producer: Producer) -> None:
     await producer.enqueue(IDS)
     for delivery in await take(one, 700):
         await one.reschedule(delivery, 3_600.0, 2)
@@ -129,7 +129,7 @@ async def test_in_a_long_queue_every_order_is_found(search: OrderSearch, one: Co
 
 
 async def test_what_is_too_long_to_be_searched_is_told_and_the_rest_is_searched(
-    search: OrderSearch, one: Consumer, producer: Producer
+    search: PartitionSearch, one: Consumer, producer: Producer
 ) -> None:
     await producer.enqueue(["dead", *IDS[:50]])
     [delivery] = await take(one, 1)
@@ -142,7 +142,7 @@ async def test_what_is_too_long_to_be_searched_is_told_and_the_rest_is_searched(
 
 
 async def test_the_sizes_of_a_queue_are_those_of_its_parts(
-    search: OrderSearch, one: Consumer, producer: Producer
+    search: PartitionSearch, one: Consumer, producer: Producer
 ) -> None:
     await producer.enqueue(["dead", "retried", *IDS[:50]])
     dead, retried = await take(one, 2)
@@ -154,7 +154,7 @@ async def test_the_sizes_of_a_queue_are_those_of_its_parts(
 
 
 async def test_of_each_part_no_more_entries_are_searched_than_wanted(
-    search: OrderSearch, one: Consumer, producer: Producer
+    search: PartitionSearch, one: Consumer, producer: Producer
 ) -> None:
     await producer.enqueue(IDS[:300])
     for delivery in await take(one, 150):
@@ -172,7 +172,7 @@ async def test_of_each_part_no_more_entries_are_searched_than_wanted(
 
 
 async def test_large_documents_are_neither_collected_nor_handed_over(
-    search: OrderSearch, redis: Redis, keys: Keys
+    search: PartitionSearch, redis: Redis, keys: Keys
 ) -> None:
     document = b"1" * 100_000
     for order_id in IDS[:30]:
@@ -192,7 +192,7 @@ async def test_large_documents_are_neither_collected_nor_handed_over(
     assert len(calls) > 5
 
 
-async def test_what_cannot_be_read_is_passed_over(search: OrderSearch, redis: Redis, keys: Keys) -> None:
+async def test_what_cannot_be_read_is_passed_over(search: PartitionSearch, redis: Redis, keys: Keys) -> None:
     await redis.hset(keys.retry_entries, "1-0", "no entry")
     await redis.hset(keys.retry_entries, "2-0", msgspec.msgpack.encode({"order_id": "a"}))  # type: ignore[arg-type]
     await redis.zadd(keys.retry, {"1-0": 1, "2-0": 1})

@@ -4,10 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,13 +19,12 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout, partition_of
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
-from ingest.queue.consume.partitioned.liveness import PartitionedLiveness
-from ingest.queue.consume.partitioned.partition import Partition
-from ingest.queue.consume.partitioned.partition_set import PartitionSet
-from ingest.queue.consume.partitioned.reading import PartitionedReading
-from ingest.queue.consume.partitioned.server_reads import ServerReads
+from ingest.queue.consume.consumer import QueueConsumer
+from ingest.queue.consume.liveness import QueueLiveness
+from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.server_reads import ServerReads
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
@@ -52,20 +49,19 @@ class Queue:
         self._url = url
         self._stack = stack
 
-    async def consumer(self, name: str, partitions: int = PARTITIONS) -> PartitionedConsumer:
+    async def consumer(self, name: str, partitions: int = PARTITIONS) -> QueueConsumer:
         """A consumer that has shown that it is alive."""
         connections = await self._stack.enter_async_context(QueueConnections.open(self._url))
         record = LayoutRecord(connections.control, self.name, partitions)
-        opening = partial(Consumer.sharing, connections)
         consumer = await self._stack.enter_async_context(
-            PartitionedConsumer.open(
+            QueueConsumer.open(
                 connections,
                 record,
-                lambda queue, reading: opening(queue, GROUP, name, BLOCK, reading=reading),
                 GROUP,
                 name,
                 BLOCK,
                 LIFETIME,
+                opened=Consumer,
             )
         )
         await consumer.liveness.heartbeat(LIFETIME)
@@ -190,7 +186,7 @@ async def test_a_partition_with_a_backlog_does_not_delay_the_others(queue: Queue
     assert set(others) < set(taken)
 
 
-async def read_some_of_a_backlog(queue: Queue) -> tuple[PartitionedConsumer, set[str]]:
+async def read_some_of_a_backlog(queue: Queue) -> tuple[QueueConsumer, set[str]]:
     """A consumer that has read a few entries of each partition, and the orders that it has not read."""
     one = await queue.consumer("one")
     backlog = [f"{order}/{number}" for number in range(50) for order in ORDERS]
@@ -370,12 +366,7 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
         AsyncExitStack() as stack,
     ):
         two = [
-            Partition(
-                name,
-                await stack.enter_async_context(
-                    Consumer.sharing(connections, name, GROUP, "one", BLOCK, reading=reading)
-                ),
-            )
+            await stack.enter_async_context(Consumer.sharing(connections, name, GROUP, "one", BLOCK, reading=reading))
             for name in queue_names(queue)[:2]
         ]
         partitions = PartitionSet(lambda _: False, str)
@@ -384,9 +375,9 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
         await partitions.close()
 
 
-def reading_of(partitions: PartitionSet, connection: QueueConnection) -> PartitionedReading:
+def reading_of(partitions: PartitionSet, connection: QueueConnection) -> QueueReading:
     reads = ServerReads(partitions, connection, GROUP, "one")
-    return PartitionedReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+    return QueueReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
 
 
 async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(
@@ -423,7 +414,7 @@ async def test_items_that_follow_a_late_call_are_sent_after_it_has_ended(queue: 
         return len(items)
 
     async with opened_partitions(queue, url) as partitions:
-        stream = partitions.all[0].consumer.reading.streams[0]
+        stream = partitions.all[0].reading.streams[0]
         before = await partitions.send("ack", ["first"], lambda _: stream, send, 0.01)
         responds.set()
         await ended.wait()
@@ -440,7 +431,7 @@ async def test_a_partition_that_rejects_acks_is_not_read_until_they_are_tried_ag
     async with opened_partitions(queue, url) as partitions:
         good, bad = partitions.all
         with pytest.raises(QueueUnavailable):
-            await partitions.send("ack", ["order"], lambda _: bad.consumer.reading.streams[0], fails, 60.0)
+            await partitions.send("ack", ["order"], lambda _: bad.reading.streams[0], fails, 60.0)
 
         assert [partitions.ready(kind) for kind in ("read", "own", "claim")] == [(good,)] * 3
         assert partitions.ready("renew") == (good, bad)
@@ -455,9 +446,9 @@ async def test_entries_whose_acks_are_left_out_are_claimed_although_they_were_he
 
     async with opened_partitions(queue, url) as partitions, open_direct(url, 60.0) as connection:
         good, bad = partitions.all
-        await queue.redis.xadd(bad.consumer.reading.streams[-1], {"order_id": "order"})
-        await bad.consumer.access.ensure_group()
-        [delivery] = await bad.consumer.reading.read(1, 0.0)
+        await queue.redis.xadd(bad.reading.streams[-1], {"order_id": "order"})
+        await bad.access.ensure_group()
+        [delivery] = await bad.reading.read(1, 0.0)
         reading = reading_of(partitions, connection)
 
         async def claim(*_: object) -> int:
@@ -468,7 +459,7 @@ async def test_entries_whose_acks_are_left_out_are_claimed_although_they_were_he
 
         with pytest.raises(QueueUnavailable):
             await partitions.attempt("ack", bad, fails)
-        streams = {"good": good.consumer.reading.streams[-1], "bad": bad.consumer.reading.streams[-1]}
+        streams = {"good": good.reading.streams[-1], "bad": bad.reading.streams[-1]}
         await partitions.send("ack", streams, lambda item: streams[item], claim, 60.0)
 
         assert orders(await reading.claim_own(10, [])) == ["order"]
@@ -494,8 +485,8 @@ async def test_the_time_of_a_late_heartbeat_is_not_used(queue: Queue, url: str) 
     async with opened_partitions(queue, url) as partitions:
         late, _ = partitions.all
         liveness = LateLiveness()
-        late.consumer = SimpleNamespace(liveness=liveness)
-        heartbeats = PartitionedLiveness(partitions, asyncio.Event().wait)
+        late.liveness = liveness
+        heartbeats = QueueLiveness(partitions, asyncio.Event().wait)
 
         first = await heartbeats.heartbeat(LIFETIME)
         liveness.responds.set()
@@ -525,17 +516,17 @@ class LateReplies:
 async def test_no_entry_of_a_late_reply_is_lost(queue: Queue, url: str, *, has_more: bool) -> None:
     async with opened_partitions(queue, url) as partitions, open_direct(url, 60.0) as connection:
         for each in partitions.all:
-            await each.consumer.access.ensure_group()
+            await each.access.ensure_group()
         empty, late = partitions.all
-        late_replies = LateReplies(connection, late.consumer.reading.streams[-1])
+        late_replies = LateReplies(connection, late.reading.streams[-1])
         reading = reading_of(partitions, cast("QueueConnection", late_replies))
-        await queue.redis.xadd(late.consumer.reading.streams[-1], {"order_id": "order"})
+        await queue.redis.xadd(late.reading.streams[-1], {"order_id": "order"})
 
         # This partition alone is read before all of them are.
         empty.has_backlog = True
         before = await reading.read(10, 0.0)
         # By a read of the same partition at its new server.
-        late.consumer.reading.express_has_more = has_more
+        late.reading.express_has_more = has_more
         late_replies.responds.set()
         after = await reading.read(10, 60.0)
 

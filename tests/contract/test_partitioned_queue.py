@@ -12,14 +12,13 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import DeadEntry, QueuedEntry, RetryEntry
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.erasing import Removed
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.orders import PartitionedEraser, PartitionedScanner, PartitionedSearch
-from ingest.queue.operate.partitioned.queue_parts import ReadLayout
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position
-from ingest.queue.operate.scanner import Location
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.erasing import QueueEraser, Removed
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.queue_parts import ReadLayout
+from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.scanner import Location, QueueScanner
 
 pytestmark = pytest.mark.topologies
 
@@ -44,8 +43,8 @@ def read_layout(layout: Layout) -> ReadLayout:
 
 
 @pytest.fixture
-def dead(redis: Redis, read_layout: ReadLayout) -> PartitionedDeadLetters:
-    return PartitionedDeadLetters(redis, read_layout)
+def dead(redis: Redis, read_layout: ReadLayout) -> DeadLetters:
+    return DeadLetters(redis, read_layout)
 
 
 async def enqueue(redis: Redis, layout: Layout, orders: list[str]) -> None:
@@ -69,7 +68,7 @@ async def test_the_state_is_the_sum_of_the_partitions(redis: Redis, layout: Layo
     await redis.xadd(Keys.of(layout.queue).stream, {"order_id": "former", "enqueued_at": "1000000000000"})
     await schedule(redis, layout.current[1], "retried", LATER)
     await redis.xadd(Keys.of(layout.current[2]).dead, dead_fields("dead"))
-    monitor = PartitionedMonitor(redis, read_layout, GROUP)
+    monitor = Monitor(redis, read_layout, GROUP)
 
     state = await monitor.state()
 
@@ -90,7 +89,7 @@ async def test_a_consumer_of_several_partitions_is_listed_once(
     await redis.zadd(Keys.of(layout.current[0]).alive, {"one": LATER})
     await redis.zadd(Keys.of(layout.queue).alive, {"one": 1_000, "gone": 1_000})
 
-    one, gone = sorted(await PartitionedMonitor(redis, read_layout, GROUP).consumers(), key=lambda each: -each.pending)
+    one, gone = sorted(await Monitor(redis, read_layout, GROUP).consumers(), key=lambda each: -each.pending)
 
     assert (one.name, one.pending, one.state, one.stale_for) == ("one", 6, "alive", None)
     assert (gone.name, gone.pending, gone.state) == ("gone", 0, "stale")
@@ -98,7 +97,7 @@ async def test_a_consumer_of_several_partitions_is_listed_once(
 
 @pytest.mark.parametrize("most", [1, 7, 100])
 async def test_dead_letters_are_paged_newest_first_over_the_partitions(
-    dead: PartitionedDeadLetters, redis: Redis, layout: Layout, most: int
+    dead: DeadLetters, redis: Redis, layout: Layout, most: int
 ) -> None:
     for number, order_id in enumerate(ORDERS):
         await redis.xadd(Keys.of(layout.queue_of_order(order_id)).dead, dead_fields(order_id), id=f"{number + 1}-0")
@@ -114,7 +113,7 @@ async def test_dead_letters_are_paged_newest_first_over_the_partitions(
 
 
 async def test_an_id_names_one_dead_letter_although_two_partitions_have_used_it(
-    dead: PartitionedDeadLetters, redis: Redis, layout: Layout
+    dead: DeadLetters, redis: Redis, layout: Layout
 ) -> None:
     for queue in (layout.queue, layout.current[0], layout.current[2]):
         await redis.xadd(Keys.of(queue).dead, dead_fields(f"order of {queue}"), id="5-0")
@@ -133,7 +132,7 @@ async def test_an_id_names_one_dead_letter_although_two_partitions_have_used_it(
 
 
 async def test_a_replay_puts_each_dead_letter_back_into_its_partition_up_to_the_newest_of_the_survey(
-    dead: PartitionedDeadLetters, redis: Redis, layout: Layout
+    dead: DeadLetters, redis: Redis, layout: Layout
 ) -> None:
     for order_id in ORDERS:
         await redis.xadd(Keys.of(layout.queue_of_order(order_id)).dead, dead_fields(order_id))
@@ -161,7 +160,7 @@ async def test_retries_are_paged_soonest_first_over_the_partitions(
     for number, order_id in enumerate(ORDERS):
         # Groups of five are due at the same time.
         await schedule(redis, layout.queue_of_order(order_id), order_id, LATER + number // 5)
-    retries = PartitionedRetries(redis, read_layout, GROUP)
+    retries = Retries(redis, read_layout, GROUP)
 
     found: list[RetryEntry] = []
     position: Position | None = Position()
@@ -179,14 +178,14 @@ async def test_retries_are_run_and_dead_lettered_in_every_partition(
 ) -> None:
     for order_id in ORDERS:
         await schedule(redis, layout.queue_of_order(order_id), order_id, LATER)
-    retries = PartitionedRetries(redis, read_layout, GROUP)
+    retries = Retries(redis, read_layout, GROUP)
 
     survey = await retries.survey(Selection(ids=frozenset({*ORDERS[:10], "another"})))
     moved = await retries.dead_letter(survey, "me")
     run = await retries.run_now(ALL_RETRIES)
 
     assert (survey.count, sorted(survey.missing), moved, run) == (10, ["another"], 10, 20)
-    state = await PartitionedMonitor(redis, read_layout, GROUP).state()
+    state = await Monitor(redis, read_layout, GROUP).state()
     assert (state.dead, state.retries, state.retries_due) == (10, 20, 20)
 
 
@@ -199,8 +198,8 @@ async def test_an_order_is_found_and_erased_in_current_and_former_partitions(
     await redis.xadd(former.dead, dead_fields("a"), id="3-0")
     await schedule(redis, layout.queue, "a", LATER)
 
-    found = await PartitionedSearch(redis, read_layout).find(["a", "b"])
-    removed = await PartitionedEraser(redis, read_layout, GROUP).erase(["a", "b"])
+    found = await OrderSearch(redis, read_layout).find(["a", "b"])
+    removed = await QueueEraser(redis, read_layout, GROUP).erase(["a", "b"])
 
     suffix = layout.queue_of_order("a").removeprefix(layout.queue)
     entries = {(type(entry), entry.entry_id) for entry in found.entries["a"]}
@@ -221,7 +220,7 @@ async def test_a_scan_sees_every_partition(redis: Redis, layout: Layout, read_la
     await redis.xadd(Keys.of(layout.queue).stream, {"order_id": "former"})
     await schedule(redis, layout.current[0], "retried", LATER)
     await redis.xadd(Keys.of(layout.current[1]).dead, dead_fields("dead"))
-    scanner = PartitionedScanner(redis, read_layout, GROUP)
+    scanner = QueueScanner(redis, read_layout, GROUP)
 
     queued = {(found.order_id, found.place) async for page in scanner.queued() for found in page}
     dead = [found.order_id async for page in scanner.dead() for found in page]

@@ -18,8 +18,8 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.redis.connection import QueueRefused
 
 QUEUE = "orders"
@@ -29,7 +29,7 @@ LEASE = 3600.0
 
 async def replay(consumer: Consumer, delivery: Delivery) -> object:
     del delivery
-    return await DeadLetters(consumer.access.control, QUEUE).replay(Selection(everything=True))
+    return await PartitionDeadLetters(consumer.access.control, QUEUE).replay(Selection(everything=True))
 
 
 async def retry_later(consumer: Consumer, delivery: Delivery) -> object:
@@ -103,6 +103,6 @@ async def test_a_move_that_is_refused_half_way_loses_nothing_and_can_be_made_aga
 
 async def scanner(redis: Redis) -> list[str]:
     """The place from which the order will still be stored or reported."""
-    look = QueueScanner(redis, QUEUE, GROUP)
+    look = PartitionScanner(redis, QUEUE, GROUP)
     queued = [sighting.place async for page in look.queued() for sighting in page]
     return [*queued, *[sighting.place async for page in look.dead() for sighting in page]]

@@ -14,14 +14,14 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.erasing import QueueEraser
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.erasing import PartitionEraser
 from ingest.queue.partitions.change_hold import ChangeHold, HeldChange
 from ingest.queue.partitions.draining import ChangedMeanwhile, Draining
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
 from ingest.queue.partitions.repartitioning import Repartitioning
 from ingest.queue.produce.producer_errors import QueueClosed
-from ingest.queue.produce.queue_producer import ProducerOptions, QueueProducer
+from ingest.queue.produce.queue_producer import PartitionProducer, ProducerOptions
 from ingest.queue.produce.submission import submissions
 
 pytestmark = pytest.mark.topologies
@@ -178,7 +178,7 @@ async def test_a_dead_letter_that_was_replayed_or_dropped_after_its_move_does_no
     await dead_letter(redis, queue_name, "a")
     target = (await repartitioning.begin(2)).queue_of_order("a")
     await repartitioning.drain()
-    dead_letters = DeadLetters(redis, target, group=GROUP)
+    dead_letters = PartitionDeadLetters(redis, target, group=GROUP)
     await getattr(dead_letters, handled)(Selection(everything=True))
 
     ended = await repartitioning.drain()
@@ -233,7 +233,7 @@ async def test_a_dead_letter_that_is_replayed_in_a_former_partition_at_its_end_i
     await dead_letter(redis, queue_name, "a")
     async with Interrupted.from_url(redis_url) as client:
         # After the lanes were found empty, and before the dead letters move.
-        client.happens = lambda: DeadLetters(redis, queue_name).replay(Selection(everything=True))
+        client.happens = lambda: PartitionDeadLetters(redis, queue_name).replay(Selection(everything=True))
         repartitioning = on(client, queue_name)
         await repartitioning.begin(6)
 
@@ -246,7 +246,7 @@ async def test_a_dead_letter_that_is_replayed_in_a_former_partition_at_its_end_i
 async def test_the_mark_of_an_erased_order_moves_and_its_dead_letter_does_not(
     redis: Redis, queue_name: str, repartitioning: Repartitioning
 ) -> None:
-    await QueueEraser(redis, queue_name, GROUP).erase(["a"])
+    await PartitionEraser(redis, queue_name, GROUP).erase(["a"])
     await dead_letter(redis, queue_name, "a", "b")
 
     layout = await repartitioning.begin(3)
@@ -384,7 +384,7 @@ async def test_a_producer_is_rejected_by_a_partition_that_both_layouts_have(
     await repartitioning.begin(2)
     layout = await repartitioning.begin(3)
     options = ProducerOptions(0, Durability.MEMORY, 1, 3_600.0, lambda _: None)
-    former, current = (QueueProducer(redis, layout.current[0], number, options) for number in (2, 3))
+    former, current = (PartitionProducer(redis, layout.current[0], number, options) for number in (2, 3))
 
     with pytest.raises(QueueClosed):
         await former.submit(submissions("a", None, 500), express=False, waits=True)

@@ -12,7 +12,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.retries import PartitionRetries, Position
 
 pytestmark = pytest.mark.topologies
 
@@ -20,8 +20,8 @@ EVERYTHING = Selection(everything=True)
 
 
 @pytest.fixture
-def retries(redis: Redis, queue_name: str) -> Retries:
-    return Retries(redis, queue_name, GROUP)
+def retries(redis: Redis, queue_name: str) -> PartitionRetries:
+    return PartitionRetries(redis, queue_name, GROUP)
 
 
 async def wait(consumer: Consumer, redis: Redis, keys: Keys, *order_ids: str, **fields: str) -> None:
@@ -38,7 +38,7 @@ async def put(redis: Redis, keys: Keys, name: str, due: float, *fields: str) -> 
     await redis.zadd(keys.retry, {name: due})
 
 
-async def listed(retries: Retries, most: int) -> list[RetryEntry]:
+async def listed(retries: PartitionRetries, most: int) -> list[RetryEntry]:
     entries: list[RetryEntry] = []
     position: Position | None = Position()
     while position is not None:
@@ -50,13 +50,13 @@ async def listed(retries: Retries, most: int) -> list[RetryEntry]:
     return entries
 
 
-async def test_without_retries_there_is_nothing_to_list_or_change(retries: Retries) -> None:
+async def test_without_retries_there_is_nothing_to_list_or_change(retries: PartitionRetries) -> None:
     assert (await listed(retries, 10), await retries.count()) == ([], 0)
     assert [await retries.run_now(EVERYTHING), await retries.dead_letter(EVERYTHING, "me")] == [0, 0]
 
 
 async def test_retries_are_listed_with_their_reason_the_soonest_first(
-    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+    retries: PartitionRetries, one: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await wait(one, redis, keys, "b", "a", document="{}")
 
@@ -70,7 +70,7 @@ async def test_retries_are_listed_with_their_reason_the_soonest_first(
 
 @pytest.mark.parametrize("most", [1, 7, 10, 40])
 async def test_pages_hold_all_retries_also_where_many_are_due_at_once(
-    retries: Retries, redis: Redis, keys: Keys, most: int
+    retries: PartitionRetries, redis: Redis, keys: Keys, most: int
 ) -> None:
     names = [f"{number}-{suffix}" for number in range(12) for suffix in ("0", "0/express")]
     for name in names:
@@ -84,7 +84,7 @@ async def test_pages_hold_all_retries_also_where_many_are_due_at_once(
 
 
 async def test_a_page_costs_no_more_where_thousands_are_due_at_the_same_time(
-    retries: Retries, redis: Redis, keys: Keys
+    retries: PartitionRetries, redis: Redis, keys: Keys
 ) -> None:
     packed = msgspec.msgpack.encode(["order_id", "a"])
     names = [f"{number:05}-0" for number in range(20_000)]
@@ -101,7 +101,7 @@ async def test_a_page_costs_no_more_where_thousands_are_due_at_the_same_time(
 
 
 async def test_names_and_times_that_another_program_wrote_do_not_stop_the_list(
-    retries: Retries, redis: Redis, keys: Keys
+    retries: PartitionRetries, redis: Redis, keys: Keys
 ) -> None:
     packed = msgspec.msgpack.encode(["order_id", "a"])
     for name, due in ((b"\xff", 5.0), (b"\xff\xfe", 5.0), (b"x", float("-inf")), (b"y", float("inf")), (b"z", 1e30)):
@@ -111,7 +111,7 @@ async def test_names_and_times_that_another_program_wrote_do_not_stop_the_list(
     assert len(await listed(retries, 1)) == 5
 
 
-async def test_large_documents_are_not_handed_over(retries: Retries, redis: Redis, keys: Keys) -> None:
+async def test_large_documents_are_not_handed_over(retries: PartitionRetries, redis: Redis, keys: Keys) -> None:
     for number in range(30):
         await put(redis, keys, f"{number}-0", number, "order_id", str(number), "document", "1" * 100_000)
     before = (await redis.info("stats"))["total_net_output_bytes"]
@@ -122,7 +122,7 @@ async def test_large_documents_are_not_handed_over(retries: Retries, redis: Redi
 
 
 async def test_what_cannot_be_read_is_listed_without_an_order_and_dead_lettered_as_it_is(
-    retries: Retries, redis: Redis, keys: Keys
+    retries: PartitionRetries, redis: Redis, keys: Keys
 ) -> None:
     await redis.hset(keys.retry_entries, "1-0", "no entry")
     await redis.zadd(keys.retry, {"1-0": 1, "gone": 2})
@@ -136,7 +136,7 @@ async def test_what_cannot_be_read_is_listed_without_an_order_and_dead_lettered_
     assert (fields[b"reason"], fields[b"content"]) == (b"invalid_message", b"no entry")
 
 
-async def test_progress_is_told_while_retries_are_searched(retries: Retries, redis: Redis, keys: Keys) -> None:
+async def test_progress_is_told_while_retries_are_searched(retries: PartitionRetries, redis: Redis, keys: Keys) -> None:
     packed = msgspec.msgpack.encode(["order_id", "a"])
     names = [f"{number}-0" for number in range(250)]
     await redis.hset(keys.retry_entries, mapping=dict.fromkeys(names, packed))
@@ -152,7 +152,7 @@ async def test_progress_is_told_while_retries_are_searched(retries: Retries, red
 
 
 async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
-    retries: Retries, redis: Redis, keys: Keys
+    retries: PartitionRetries, redis: Redis, keys: Keys
 ) -> None:
     for name in (b"\xff\xfe", b"\\xff\\xfe", b""):
         await put(redis, keys, name, 9e12, "order_id", "a")  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
 
 
 async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
-    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+    retries: PartitionRetries, one: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await wait(one, redis, keys, "a", "b", "c")
 
@@ -181,7 +181,7 @@ async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
 
 
 async def test_at_the_memory_limit_retries_are_run_now_and_dead_lettered(own_redis: Redis) -> None:
-    retries, keys = Retries(own_redis, "orders", GROUP), Keys.of("orders")
+    retries, keys = PartitionRetries(own_redis, "orders", GROUP), Keys.of("orders")
     for name in ("1-0", "2-0"):
         await put(own_redis, keys, name, 2e13, "order_id", name)
     await own_redis.config_set("maxmemory", 1)
@@ -193,7 +193,7 @@ async def test_at_the_memory_limit_retries_are_run_now_and_dead_lettered(own_red
 
 
 async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replayed(
-    retries: Retries, one: Consumer, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+    retries: PartitionRetries, one: Consumer, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     await wait(one, redis, keys, "a", "b", document="{}", tenant="x")
 
@@ -220,7 +220,7 @@ async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replaye
 
 
 async def test_of_an_erased_order_no_dead_letter_is_made(
-    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+    retries: PartitionRetries, one: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await wait(one, redis, keys, "a")
     await redis.zadd(keys.erased, {"a": 1})
@@ -232,7 +232,7 @@ async def test_of_an_erased_order_no_dead_letter_is_made(
 
 @pytest.mark.parametrize("change", ["run_now", "dead_letter"])
 async def test_what_is_scheduled_after_a_survey_is_not_changed_with_it(
-    retries: Retries, one: Consumer, redis: Redis, keys: Keys, change: str
+    retries: PartitionRetries, one: Consumer, redis: Redis, keys: Keys, change: str
 ) -> None:
     await wait(one, redis, keys, "a", "b")
     survey = await retries.survey(EVERYTHING)

@@ -12,7 +12,7 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.scanner import Location, OrderLocation, Page, QueueScanner, _Position
+from ingest.queue.operate.scanner import Location, OrderLocation, Page, PartitionScanner, _Position
 from ingest.queue.produce.producer import Producer
 
 pytestmark = pytest.mark.topologies
@@ -28,8 +28,8 @@ async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
 
 
 @pytest.fixture
-def scanner(redis: Redis, queue_name: str) -> QueueScanner:
-    return QueueScanner(redis, queue_name, GROUP)
+def scanner(redis: Redis, queue_name: str) -> PartitionScanner:
+    return PartitionScanner(redis, queue_name, GROUP)
 
 
 async def enqueue(redis: Redis, queue: str, *order_ids: str) -> None:
@@ -47,21 +47,21 @@ async def take(consumer: Consumer, count: int) -> list[Delivery]:
     return taken
 
 
-async def queued(scanner: QueueScanner) -> dict[str | None, Location]:
+async def queued(scanner: PartitionScanner) -> dict[str | None, Location]:
     return {entry.order_id: entry.place async for page in scanner.queued() for entry in page}
 
 
-async def dead(scanner: QueueScanner) -> list[OrderLocation]:
+async def dead(scanner: PartitionScanner) -> list[OrderLocation]:
     return [entry async for page in scanner.dead() for entry in page]
 
 
-async def test_a_queue_that_does_not_exist_is_empty(scanner: QueueScanner) -> None:
+async def test_a_queue_that_does_not_exist_is_empty(scanner: PartitionScanner) -> None:
     assert await queued(scanner) == {}
     assert await dead(scanner) == []
 
 
 async def test_an_entry_is_found_wherever_it_is(
-    scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
+    scanner: PartitionScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     await enqueue(redis, queue_name, "done", "dead", "retried", "released", "held", "waiting")
     done, dead_lettered, retried, released, _ = await take(consumer, 5)
@@ -80,7 +80,7 @@ async def test_an_entry_is_found_wherever_it_is(
 
 
 async def test_a_retry_that_is_due_again_is_found_waiting(
-    scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
+    scanner: PartitionScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     await enqueue(redis, queue_name, "a")
     (delivery,) = await take(consumer, 1)
@@ -91,7 +91,7 @@ async def test_a_retry_that_is_due_again_is_found_waiting(
 
 
 async def test_an_entry_of_the_express_lane_is_found_with_or_without_a_group(
-    scanner: QueueScanner, redis: Redis, keys: Keys
+    scanner: PartitionScanner, redis: Redis, keys: Keys
 ) -> None:
     await redis.delete(keys.express)
     for order_id in ("finished", "held", "released", "waiting"):
@@ -114,7 +114,7 @@ async def test_an_entry_of_the_express_lane_is_found_with_or_without_a_group(
     }
 
 
-class Interrupted(QueueScanner):
+class Interrupted(PartitionScanner):
     """A scan during which something happens before it reads one of its parts, the first of them being 0."""
 
     before_part = 0
@@ -221,7 +221,7 @@ async def test_a_retry_that_falls_due_during_the_scan_is_found(
 
 
 async def test_entries_of_several_pages_are_each_found_once(
-    scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
+    scanner: PartitionScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     names = [f"order-{number}" for number in range(2500)]
     await enqueue(redis, queue_name, *names)
@@ -239,7 +239,7 @@ async def test_entries_of_several_pages_are_each_found_once(
 
 
 async def test_pending_entries_are_found_behind_many_that_were_deleted_while_pending(
-    scanner: QueueScanner, consumer: Consumer, redis: Redis, keys: Keys, queue_name: str
+    scanner: PartitionScanner, consumer: Consumer, redis: Redis, keys: Keys, queue_name: str
 ) -> None:
     names = [f"order-{number}" for number in range(1500)]
     await enqueue(redis, queue_name, *names)
@@ -249,14 +249,14 @@ async def test_pending_entries_are_found_behind_many_that_were_deleted_while_pen
     assert await queued(scanner) == dict.fromkeys([names[0], *names[1400:]], Location.PENDING)
 
 
-async def test_entries_without_a_valid_order_have_no_name(scanner: QueueScanner, redis: Redis, keys: Keys) -> None:
+async def test_entries_without_a_valid_order_have_no_name(scanner: PartitionScanner, redis: Redis, keys: Keys) -> None:
     for fields in ({"order": "1"}, {"order_id": "not\nvalid"}, {"order_id": b"\xff"}):
         await redis.xadd(keys.stream, fields)  # type: ignore[arg-type]
 
     assert await queued(scanner) == {None: Location.WAITING}
 
 
-async def test_large_documents_are_not_handed_over(scanner: QueueScanner, redis: Redis, keys: Keys) -> None:
+async def test_large_documents_are_not_handed_over(scanner: PartitionScanner, redis: Redis, keys: Keys) -> None:
     document = b"1" * 100_000
     names = [f"order-{number}" for number in range(30)]
     for name in names:

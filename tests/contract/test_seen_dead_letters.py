@@ -11,8 +11,8 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.erasing import QueueEraser
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.erasing import PartitionEraser
 from ingest.queue.operate.job_steps import JobSteps
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
@@ -45,7 +45,7 @@ async def die(
 
 async def letters(client: Redis, queue: str) -> list[DeadLetterEntry]:
     """The dead letters, oldest first, as lists and as exports show them, which is the same."""
-    dead = DeadLetters(client, queue)
+    dead = PartitionDeadLetters(client, queue)
     whole = [entry async for page in dead.oldest_first(EVERYTHING) for entry in page.entries]
     listed, _ = await dead.summaries(EVERYTHING, None, 100)
     looked_up = [await dead.get(entry.entry_id) for entry in whole]
@@ -107,7 +107,7 @@ async def test_an_order_whose_letter_is_gone_gets_a_new_one(
 ) -> None:
     await die(client, queue_name, one, "a", "a")
     [letter] = await letters(client, queue_name)
-    dead, steps = DeadLetters(client, queue_name), JobSteps(client, queue_name, 1)
+    dead, steps = PartitionDeadLetters(client, queue_name), JobSteps(client, queue_name, 1)
     match way:
         case "replay":
             await dead.replay(EVERYTHING)
@@ -118,7 +118,7 @@ async def test_an_order_whose_letter_is_gone_gets_a_new_one(
         case "drop by a job":
             await steps.drop([letter.entry_id], letter.entry_id)
         case "erase":
-            await QueueEraser(client, queue_name, "ingest").erase(["a"])
+            await PartitionEraser(client, queue_name, "ingest").erase(["a"])
             await redis.zrem(keys.erased, "a")
         case _:
             await redis.xdel(keys.dead, letter.entry_id)
@@ -147,7 +147,7 @@ async def test_a_document_that_was_accepted_again_is_replayed_as_the_newest(
     await die(client, queue_name, one, document)
     [letter] = await letters(client, queue_name)
 
-    await DeadLetters(client, queue_name).replay(EVERYTHING)
+    await PartitionDeadLetters(client, queue_name).replay(EVERYTHING)
 
     [replayed] = await one.read(1, 1.0)
     assert letter.seen == 2

@@ -32,7 +32,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.checked_connections import connection_options
 from ingest.queue.redis.connection import QueueRefused, control_client, translated
-from ingest.queue.redis.topology.found_connections import PrimaryTcp
+from ingest.queue.redis.topology.role_connections import PrimaryConnection
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
 pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
@@ -315,8 +315,8 @@ class At:
         self._password = password
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
-        options = connection_options(f"redis://:{self._password}@nowhere/0", **defaults)
-        return options | {"connection_class": PrimaryTcp, "address": self._address}
+        options = connection_options(f"redis://:{self._password}@nowhere/0", PrimaryConnection, **defaults)
+        return options | {"address": self._address}
 
     async def current_address(self) -> str:
         return address_text(await self._address.find())

@@ -10,8 +10,8 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.scanner import Location, QueueScanner
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.scanner import Location, PartitionScanner
 
 pytestmark = pytest.mark.topologies
 
@@ -42,7 +42,7 @@ async def test_an_entry_of_any_width_is_retried_dead_lettered_and_replayed_with_
     assert (second.order_id, second.attempt) == ("a", 2)
     assert given.items() <= second.fields.items()
     assert await one.dead_letter(second, DeadReason.REJECTED, "no")
-    dead_letters = DeadLetters(redis, queue_name)
+    dead_letters = PartitionDeadLetters(redis, queue_name)
     [entry] = [entry async for page in dead_letters.newest_first(Selection(everything=True)) for entry in page.entries]
     assert given.items() - {(b"order_id", b"a")} <= entry.fields.items()
     assert (await dead_letters.replay(Selection(everything=True))).done == 1
@@ -60,7 +60,7 @@ async def test_a_wide_dead_letter_that_another_program_wrote_is_replayed(
     command = [part for pair in {**given, b"reason": b"theirs"}.items() for part in pair]
     await redis.execute_command("XADD", keys.dead, "*", *command)
 
-    assert (await DeadLetters(redis, queue_name).replay(Selection(everything=True))).done == 1
+    assert (await PartitionDeadLetters(redis, queue_name).replay(Selection(everything=True))).done == 1
 
     [delivery] = await one.read(1, NOW)
     assert given.items() <= delivery.fields.items()
@@ -90,7 +90,7 @@ async def test_a_junk_value_in_the_retry_set_becomes_a_dead_letter_and_stops_no_
     await redis.hset(keys.retry_entries, "0-1", packed)
     await redis.zadd(keys.retry, {"0-1": 0, "no fields": 0})
 
-    seen = [sighting async for page in QueueScanner(redis, queue_name, "ingest").queued() for sighting in page]
+    seen = [sighting async for page in PartitionScanner(redis, queue_name, "ingest").queued() for sighting in page]
     assert await one.move_due(10) == 3
 
     assert (await redis.zcard(keys.retry), await redis.hlen(keys.retry_entries)) == (0, 0)

@@ -17,7 +17,7 @@ from ingest.domain.operating.backfill import Backfill, BackfillProgress, Backfil
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.monitor import PartitionMonitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.producers import open_producer
 from ingest.settings import load_settings
@@ -87,7 +87,7 @@ async def main() -> None:
         await jobs.add(BackfillRequest(now - timedelta(days=60), now), "cli:victim")
         held = await jobs.take_waiting("victim")
         assert held is not None
-        lane = Lane(Monitor(client, servers.stream, servers.group), producer, "backfill")
+        lane = Lane(PartitionMonitor(client, servers.stream, servers.group), producer, "backfill")
         await BackfillRun(held, BackfillParts(listed, pool, lane, jobs)).run()
 
 

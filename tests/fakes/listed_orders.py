@@ -85,7 +85,7 @@ class MemoryOrders:
 
 
 class MemoryQueue(Lane):
-    """Announced orders that wait, which implements what readings need of `Producer`, `Lane` and `PartitionedScanner`.
+    """Announced orders that wait, which implements what readings need of `Producer`, `Lane` and `QueueScanner`.
 
     Args:
         now: our clock.
@@ -114,7 +114,7 @@ class MemoryQueue(Lane):
         await self.try_announce([announced(order, "backfill") for order in orders], coalesce=600.0)
 
     async def queued(self) -> AsyncIterator[list[Any]]:
-        """See `PartitionedScanner`. Called when no order waits."""
+        """See `QueueScanner`. Called when no order waits."""
         assert not self.waiting
         for page in list[list[Any]]():
             yield page

@@ -16,9 +16,9 @@ from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntr
 from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.retries import Retries
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
@@ -41,10 +41,10 @@ class Bench:
         self.client = client
         self.keys = Keys.of(servers.stream)
         layout = layout_reader(own, servers.stream)
-        self.dead_letters = PartitionedDeadLetters(own, layout)
+        self.dead_letters = DeadLetters(own, layout)
         self.entries = {
             EntryKind.DEAD_LETTERS: DeadLetterEntries(self.dead_letters),
-            EntryKind.RETRIES: RetryEntries(PartitionedRetries(own, layout)),
+            EntryKind.RETRIES: RetryEntries(Retries(own, layout)),
         }
         self.parts = JobParts(own, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
         self.pool = pool

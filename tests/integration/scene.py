@@ -27,16 +27,18 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.backends import Backends
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.monitor import PartitionMonitor
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.collectors import SharedMetricsCollector
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.metrics import WORKER_METRICS, WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"
+# The metrics whose series are exported after their first count or observation.
+APPEAR_LATER = {spec.name for spec in WORKER_METRICS.values() if spec.appears_later}
 
 
 def document(order_id: str, *, status: str = "placed", updated_at: str | None = None, price: str = "2.50") -> bytes:
@@ -74,11 +76,11 @@ class RunningWorker:
     registry: CollectorRegistry
 
     def metric(self, name: str, **labels: str) -> float:
-        """A sample as /metrics would show it, or 0 for a duration that was not observed yet."""
+        """A sample as /metrics would show it, or 0 for one that is exported later."""
         value = self.registry.get_sample_value(name, {"source": "", **labels})
         if value is None:
             value = self.registry.get_sample_value(name, labels)
-        if value is None and name.endswith("_seconds_count"):
+        if value is None and name.removesuffix("_count") in APPEAR_LATER:
             return 0.0
         assert value is not None, f"no sample {name} {labels}"
         return value
@@ -199,7 +201,7 @@ class Scene:
 
     async def state(self) -> QueueState:
         """The queue as the product's own monitor sees it."""
-        return await Monitor(self.redis, self.queue, GROUP).state()
+        return await PartitionMonitor(self.redis, self.queue, GROUP).state()
 
     async def pending(self) -> list[Pending]:
         """All delivered and unfinished entries."""

@@ -82,7 +82,7 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
         "flow/pace/adaptive_limit.py",
         "flow/settle/settlement.py",
         "flow/tracing/delivery_traces.py",
-        "queue/consume/partitioned/partition_set.py",  # since when operators see a trouble
+        "queue/consume/partition.py",  # since when operators see a trouble
         "queue/operate/partition_troubles.py",  # the same
         "upstream/access/token_file.py",  # its tokens expire by the clock of each host
         "upstream/session.py",

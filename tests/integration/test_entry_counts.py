@@ -17,8 +17,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.entry_counts import EntryCount, EntryCounts
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.redis.connection import control_client
 
@@ -33,7 +33,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 def counts_of(redis: Redis, queue: str) -> EntryCounts:
-    dead_letters = PartitionedDeadLetters(redis, layout_reader(redis, queue), on_wait=refuse_to_wait)
+    dead_letters = DeadLetters(redis, layout_reader(redis, queue), on_wait=refuse_to_wait)
     return EntryCounts({SOURCE: {EntryKind.DEAD_LETTERS: DeadLetterEntries(dead_letters)}})
 
 

@@ -22,9 +22,8 @@ from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.group_surveys import GroupSurveys, group
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import Reached, layout_reader
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
@@ -280,10 +279,12 @@ async def test_groups_stay_with_their_age_when_a_survey_fails(bench: Bench) -> N
     assert old.is_complete
 
 
-class _CutOff(PartitionedDeadLetters):
+class _CutOff(DeadLetters):
     is_cut_off = False
 
-    async def reached(self, call: Callable[[DeadLetters], Awaitable[Any]]) -> Reached[DeadLetters, Any]:
+    async def reached(
+        self, call: Callable[[PartitionDeadLetters], Awaitable[Any]]
+    ) -> Reached[PartitionDeadLetters, Any]:
         if self.is_cut_off:
             raise QueueUnavailable("cut off")
         return await super().reached(call)

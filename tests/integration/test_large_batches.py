@@ -222,7 +222,7 @@ async def test_many_large_documents_do_not_hold_up_the_heartbeat(scene: Scene) -
     await scene.enqueue(*order_ids)
 
     async with scene.worker(
-        classes=Classes(consumer=watched),
+        classes=Classes(partition=watched),
         concurrency=24,
         heartbeat_ttl=3.0,
         upstream_timeout=120,

@@ -76,7 +76,7 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
             done.add((self.name, "trim"))
             return await super().trim(most)
 
-    parts = Classes(consumer=Noted)
+    parts = Classes(partition=Noted)
     lease = {"claim_idle": 1, "heartbeat_ttl": 10.0}
     async with (
         scene.worker("one", parts, **lease),

@@ -43,7 +43,7 @@ WORKERS = {
     "ingest_redeliveries": ("counter", "reason", {"idle", "restart"}),
     "ingest_event_loop_lag_seconds": ("histogram", None, set()),
 }
-OF_PROCESSES = {"ingest_event_loop_lag_seconds"}
+OF_PROCESSES = {"ingest_event_loop_lag_seconds", "ingest_store_seconds", "ingest_store_batch_rows"}
 
 
 class Page:

@@ -21,9 +21,9 @@ from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.erasing import QueueEraser, Removed
-from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
+from ingest.queue.operate.erasing import PartitionEraser, Removed
+from ingest.queue.operate.order_search import PartitionSearch
 from ingest.queue.produce.producer import Producer
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -51,7 +51,7 @@ async def test_an_order_keeps_its_id_through_retries_dead_letters_and_replays(sc
         assert await consumer.move_due(100) == len(ODD_IDS)
         for delivery in await consumer.read(100, 1.0):
             assert await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
-        dead_letters = DeadLetters(scene.redis, scene.queue)
+        dead_letters = PartitionDeadLetters(scene.redis, scene.queue)
         replayed = await dead_letters.replay(Selection(frozenset(ODD_IDS)))
         again = [delivery.order_id for delivery in await consumer.read(100, 1.0)]
 
@@ -79,8 +79,8 @@ async def test_an_order_is_found_and_erased_wherever_it_waits(scene: Scene) -> N
         for delivery in await consumer.read(100, 1.0):
             await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
 
-    found = await OrderSearch(scene.redis, scene.queue, "ingest").find(ODD_IDS)
-    erased = await QueueEraser(scene.redis, scene.queue, "ingest").erase(ODD_IDS)
+    found = await PartitionSearch(scene.redis, scene.queue, "ingest").find(ODD_IDS)
+    erased = await PartitionEraser(scene.redis, scene.queue, "ingest").erase(ODD_IDS)
 
     assert {order_id: len(entries) for order_id, entries in found.entries.items()} == dict.fromkeys(ODD_IDS, 2)
     assert erased == dict.fromkeys(ODD_IDS, Removed(retries=1, dead_letters=1))

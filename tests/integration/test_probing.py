@@ -79,7 +79,7 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
 
     # No order was fetched before, so every probe is an order of the queue.
     settings: dict[str, object] = {"upstream_url": api.url, "upstream_status": "404=not_found", "claim_idle": 3600}
-    async with scene.worker(classes=Classes(consumer=SlowToBury), **settings) as worker:
+    async with scene.worker(classes=Classes(partition=SlowToBury), **settings) as worker:
         await until(lambda: is_open(worker))
         api.status_of = lambda _: 404 if not dead_lettering.is_set() else 200
         await until(dead_lettering.is_set, within=30)

@@ -8,7 +8,7 @@ from support import eventually
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 
@@ -48,7 +48,7 @@ async def test_a_push_that_was_dead_and_is_replayed_does_not_replace_a_later_one
         await scene.add(order_id="X", document=document("X", status="second"))
         await scene.finished()
 
-        await DeadLetters(scene.redis, scene.queue).replay(Selection(everything=True))
+        await PartitionDeadLetters(scene.redis, scene.queue).replay(Selection(everything=True))
         await scene.finished()
 
     assert (await scene.rows())["X"]["status"] == "second"

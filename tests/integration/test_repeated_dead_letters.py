@@ -5,7 +5,7 @@ from integration.scene import Scene
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
 from ingest.operations.failed_orders.entry_json import as_object
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 EVERYTHING = Selection(everything=True)
@@ -14,7 +14,7 @@ EVERYTHING = Selection(everything=True)
 async def test_each_reading_of_a_list_adds_to_the_letter_of_an_order_and_not_another_letter(scene: Scene) -> None:
     scene.api.delete_order("lost")
     await scene.enqueue("known")
-    dead = DeadLetters(scene.redis, scene.queue)
+    dead = PartitionDeadLetters(scene.redis, scene.queue)
 
     async with scene.worker():
         for _ in range(8):

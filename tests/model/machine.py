@@ -41,7 +41,7 @@ from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.producer = Producer(self.world.redis, "orders")
         self.batches: list[list[str]] = []
         self.is_batch_repeated = False
-        self.letters = DeadLetters(self.world.redis, "orders")
+        self.letters = PartitionDeadLetters(self.world.redis, "orders")
         self.members = {name: self.newcomer(name) for name in NAMES}
 
     @initialize()
@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         # All share one connection, because none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
         access = GroupAccess(redis, line, line, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
-        return Consumer.on(access)
+        return Consumer("orders", access)
 
     # -- invariants ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from model.machine import NAMES, Machine, one_of
 from model.steps import PICK, WHICH, step
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.redis.connection import QueueFull, QueueRefused
 
 _TIDIED = ("", "trim", "remove_stale")
@@ -123,7 +123,7 @@ class Trouble(Machine):
         consumers, letters = {name: member.consumer for name, member in self.members.items()}, self.letters
         for name, member in self.members.items():
             member.consumer = self.consumer_on(self.world.clerk, name)
-        self.letters = DeadLetters(self.world.clerk, "orders")
+        self.letters = PartitionDeadLetters(self.world.clerk, "orders")
         yield
         self.letters = letters
         for name, consumer in consumers.items():

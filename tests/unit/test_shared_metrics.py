@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import ConfigError
 from ingest.telemetry.collectors import ObservedQueue, QueueCollector, SharedMetricsCollector
-from ingest.telemetry.metrics import WORKER_METRICS, worker_shared_metrics
+from ingest.telemetry.metrics import WORKER_METRICS, WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SPARE_SOURCES, SharedMetrics, Spec
 
 EVENTS = Spec("test_events_total", "counter", "Events.", "kind", ("good", "bad"))
@@ -97,14 +97,28 @@ def test_buckets_are_cumulative_and_include_their_bound(shared_metrics: SharedMe
     assert samples["test_seconds_sum", ()] == pytest.approx(102.76)
 
 
-def test_the_page_of_two_hundred_sources_without_orders_has_at_most_one_and_a_half_megabytes() -> None:
-    names = [f"a-shop-with-a-long-name-{number}" for number in range(200)]
+def test_the_page_of_two_hundred_sources_with_orders_has_at_most_one_and_a_half_megabytes() -> None:
+    names = [f"shop-{number:03}" for number in range(200)]
+    shared_metrics = worker_shared_metrics(1, names)
+    for name in names:
+        metrics = WorkerMetrics.on(shared_metrics, 0, name)
+        metrics.orders["stored"].inc()
+        for histogram in (metrics.order_latency, metrics.upstream_request["2xx"], metrics.store, metrics.store_rows):
+            histogram.observe(0.15)
     registry = CollectorRegistry()
-    registry.register(SharedMetricsCollector(worker_shared_metrics(2, names)))
+    registry.register(SharedMetricsCollector(shared_metrics))
     queues = [ObservedQueue(name, f"orders/{name}", QueueState(), is_paused=False) for name in names]
     registry.register(QueueCollector(queues))
 
     assert len(generate_latest(registry)) <= 1_500_000
+
+
+def test_a_counter_that_appears_later_is_shown_after_its_first_count() -> None:
+    later = Spec("test_rare_total", "counter", "Rare.", "kind", ("good", "bad"), from_start=False)
+    shared_metrics = SharedMetrics((later,), slots=2)
+    shared_metrics.series(1, later)["bad"].inc()
+
+    assert shown(shared_metrics) == {("test_rare_total", ("bad",)): 1}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["x", "y"]), st.floats(0, 10))))

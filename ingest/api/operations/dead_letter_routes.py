@@ -22,8 +22,8 @@ from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.entry_json import as_object
-from ingest.queue.operate.dead_letters import is_entry_id
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.dead_letter_pages import is_entry_id
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.audit import AuditLog
 
 
@@ -37,7 +37,7 @@ class DeadLetterRoutes:
         source: The name of the source in the responses.
     """
 
-    dead_letters: PartitionedDeadLetters
+    dead_letters: DeadLetters
     audit_log: AuditLog
     source: str = UNNAMED
 

@@ -13,7 +13,7 @@ from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.queue_state import QueueState, total_of
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.monitor import Monitor
 
 _LIMIT, _MOST = 100, 1000
 
@@ -26,7 +26,7 @@ class QueueRoutes:
         monitor: Reads the queue's state.
     """
 
-    monitor: PartitionedMonitor
+    monitor: Monitor
 
     def routes(self) -> Sequence[Route]:
         """The routes."""

@@ -13,7 +13,7 @@ from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.monitor import Monitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class SourceRoutes:
         monitors: The monitors of the queue of each source, by the source's name.
     """
 
-    monitors: Mapping[str, PartitionedMonitor]
+    monitors: Mapping[str, Monitor]
 
     def routes(self) -> Sequence[Route]:
         """The route."""

@@ -13,7 +13,7 @@ from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("late_orders")
-_EVERY = 5.0
+_EVERY = 10.0
 
 
 class LateOrders:

@@ -11,7 +11,7 @@ from ingest.domain.fetch.listed import ListedOrder
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.pace import BackfillPace
 from ingest.operations.list_pages import announced
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
+from ingest.queue.operate.monitor import Monitor
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
@@ -117,4 +117,4 @@ async def open_main_lane(servers: Backends, origin: str) -> AsyncIterator[MainLa
         ) as producer,
     ):
         layout = LayoutRecord(client, servers.stream, servers.partitions).recent
-        yield MainLane(PartitionedMonitor(client, layout, servers.group), producer, origin)
+        yield MainLane(Monitor(client, layout, servers.group), producer, origin)

@@ -11,8 +11,8 @@ from ingest.domain.operating.controls import Controls
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.backends import Backends
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
@@ -54,10 +54,10 @@ class ControlAccess:
         """
         return await self.record.read()
 
-    def monitor(self, source: str) -> PartitionedMonitor:
+    def monitor(self, source: str) -> Monitor:
         """Return the monitor of a source's queue."""
         backends = self.sources[source]
-        return PartitionedMonitor(self.redis, layout_reader(self.redis, backends.stream), backends.group)
+        return Monitor(self.redis, layout_reader(self.redis, backends.stream), backends.group)
 
     def audit_log(self, source: str = UNNAMED) -> AuditLog:
         """Return the audit log of a source, or of the deployment."""

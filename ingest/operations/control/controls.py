@@ -25,7 +25,7 @@ from ingest.domain.operating.controls import (
 from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
-from ingest.queue.operate.partitioned.monitor import merged
+from ingest.queue.operate.monitor import merged
 
 DRAIN, UNDRAIN, TUNE, RESET_TUNING, LOG_LEVEL = "drain", "drain.undo", "tune", "tune.reset", "log_level"
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.queue.operate.monitor import CircuitState
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.monitor import CircuitState, Monitor
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
 _OF = Checks(Area.UPSTREAM)
@@ -21,7 +20,7 @@ async def open_circuits(backends: Backends) -> Sequence[CircuitState]:
     """Return the open circuits of live processes. Raises `QueueUnavailable`."""
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
-        consumers = await PartitionedMonitor(client, layout, backends.group).consumers()
+        consumers = await Monitor(client, layout, backends.group).consumers()
     return [consumer.circuit for consumer in consumers if consumer.circuit is not None]
 
 

@@ -12,8 +12,7 @@ from ingest.domain.printable import cell
 from ingest.operations.failed_orders.dead_letters import contains
 from ingest.operations.failed_orders.entry_json import as_object
 from ingest.queue.operate.dead_letter_pages import is_entry_id
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
 
 FORMATS: Mapping[str, str] = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 """The media type of each format."""
@@ -58,7 +57,7 @@ def _csv(rows: Iterable[Iterable[str]]) -> str:
 
 
 async def exported(
-    dead_letters: PartitionedDeadLetters, selection: Selection, source: str, file_format: str, after: str | None = None
+    dead_letters: DeadLetters, selection: Selection, source: str, file_format: str, after: str | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Return the parts of a file with all dead letters that match, partition by partition, the oldest of each first.
 
@@ -81,7 +80,11 @@ async def exported(
 
 
 async def _contents(
-    parts: Iterable[tuple[DeadLetters, str]], selection: Selection, source: str, file_format: str, after: str | None
+    parts: Iterable[tuple[PartitionDeadLetters, str]],
+    selection: Selection,
+    source: str,
+    file_format: str,
+    after: str | None,
 ) -> AsyncGenerator[bytes, None]:
     yield head_of(file_format).encode() if after is None else b""
     position = "" if after is None else after.partition(":")[0]

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import DeadLetterPage, DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import Reached, layout_reader
+from ingest.queue.operate.dead_letter_pages import DeadLetterPage
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
@@ -35,14 +35,16 @@ _Opened = TypeVar("_Opened")
 
 
 class _Reaching(Protocol[_Opened]):
-    """`PartitionedDeadLetters` or `PartitionedRetries`."""
+    """`DeadLetters` or `Retries`."""
 
     async def reached(self, call: Callable[[_Opened], Awaitable[Any]]) -> Reached[_Opened, Any]:
         """See `QueueParts.reached`."""
 
 
 @asynccontextmanager
-async def open_reachable(sources: Sequence[Backends]) -> AsyncIterator[tuple[dict[Part, DeadLetters], Unavailable]]:
+async def open_reachable(
+    sources: Sequence[Backends],
+) -> AsyncIterator[tuple[dict[Part, PartitionDeadLetters], Unavailable]]:
     """Open the dead letters of each partition whose server can be used, with the same connections, because sources share one Redis.
 
     If the number of partitions of a source cannot be read, it is the configured one.
@@ -52,14 +54,14 @@ async def open_reachable(sources: Sequence[Backends]) -> AsyncIterator[tuple[dic
     """
     async with control_client(sources[0].redis_url) as client:
         yield await reached_of(
-            {each.source: (each.stream, dead_letters_of(client, each)) for each in sources}, DeadLetters.count
+            {each.source: (each.stream, dead_letters_of(client, each)) for each in sources}, PartitionDeadLetters.count
         )
 
 
-def dead_letters_of(client: Redis, source: Backends) -> PartitionedDeadLetters:
+def dead_letters_of(client: Redis, source: Backends) -> DeadLetters:
     """Return the dead letters of a source, which read the configured partitions while their record cannot be read."""
     assumed = Layout(source.stream, source.partitions)
-    return PartitionedDeadLetters(client, layout_reader(client, source.stream), group=source.group, assumed=assumed)
+    return DeadLetters(client, layout_reader(client, source.stream), group=source.group, assumed=assumed)
 
 
 async def reached_of(

@@ -21,9 +21,9 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     open_reachable,
     paced,
 )
-from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.dead_letter_pages import PAGE
+from ingest.queue.operate.dead_letters import Change, DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 
 Write = Callable[[str, Sequence[DeadLetterEntry]], None]
@@ -126,7 +126,7 @@ async def export(
         return _without(unavailable, await _write(opened.values(), pages, selection, write, None, on_progress))
 
 
-def contains(part: DeadLetters, entry_id: str) -> bool:
+def contains(part: PartitionDeadLetters, entry_id: str) -> bool:
     """Whether an ID, as `DeadLetterEntry.entry_id`, is of this partition."""
     return part.id_suffix == suffix_of(entry_id)
 
@@ -142,7 +142,7 @@ def _without(unavailable: Mapping[Part, str], found: WrittenDeadLetters) -> Writ
 
 
 async def _write(
-    dead_letters: Iterable[DeadLetters],
+    dead_letters: Iterable[PartitionDeadLetters],
     pages: Pages,
     selection: Selection,
     write: Write,
@@ -174,8 +174,8 @@ async def replay(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put matching dead letters back into the queue, up to `newest`. See `PartitionedDeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
-        dead_letters = PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait)
+        dead_letters = DeadLetters(client, layout, group=backends.group, on_wait=on_wait)
         return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)

@@ -17,14 +17,13 @@ from ingest.domain.deliveries.selection import FailedEntry, Selection
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letters import PAGE as DEAD_LETTERS_IN_STEP
-from ingest.queue.operate.dead_letters import Change, is_entry_id
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters, TotalSurvey
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries, TotalRetrySurvey
+from ingest.queue.operate.dead_letter_pages import PAGE as DEAD_LETTERS_IN_STEP
+from ingest.queue.operate.dead_letter_pages import is_entry_id
+from ingest.queue.operate.dead_letters import Change, DeadLetters, Survey
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.operate.retries import PAGE as RETRIES_IN_STEP
-from ingest.queue.operate.retries import Position
+from ingest.queue.operate.retries import Position, Retries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client
 
 NEWEST = "newest"
@@ -66,7 +65,7 @@ class DeadLetterEntries:
         step: entries that one step of a change contains.
     """
 
-    queue: PartitionedDeadLetters
+    queue: DeadLetters
     cursor: ClassVar[Any] = str
     step: ClassVar[int] = DEAD_LETTERS_IN_STEP
 
@@ -84,7 +83,7 @@ class DeadLetterEntries:
         """Return matches among about `most` examined entries, without documents and unknown fields."""
         return EntryPage(*await self.queue.summaries(selection, after, most))
 
-    async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> TotalSurvey:
+    async def survey(self, selection: Selection, *, on_progress: OnExamined = _ignore) -> Survey[Mapping[str, str]]:
         """Count the entries that match, by reason."""
         return await self.queue.survey(selection, on_progress=lambda examined: on_progress(examined, None))
 
@@ -92,7 +91,7 @@ class DeadLetterEntries:
         self,
         kind: JobKind,
         selection: Selection,
-        found: TotalSurvey | None = None,
+        found: Survey[Mapping[str, str]] | None = None,
         *,
         actor: str,
         on_progress: Callable[[Change], None] = _ignore,
@@ -113,7 +112,7 @@ class DeadLetterEntries:
 class RetryEntries:
     """The retries, the soonest first. See `DeadLetterEntries`."""
 
-    queue: PartitionedRetries
+    queue: Retries
     cursor: ClassVar[Any] = tuple[str, str]
     step: ClassVar[int] = RETRIES_IN_STEP
 
@@ -167,8 +166,8 @@ def entries_of(
     """Return the entries of one kind. Dead letters wait for Redis if `on_wait` returns."""
     layout, assumed = layout_reader(client, backends.stream), Layout(backends.stream, backends.partitions)
     if kind is EntryKind.RETRIES:
-        return RetryEntries(PartitionedRetries(client, layout, backends.group, assumed))
-    dead_letters = PartitionedDeadLetters(client, layout, group=backends.group, on_wait=on_wait, assumed=assumed)
+        return RetryEntries(Retries(client, layout, backends.group, assumed))
+    dead_letters = DeadLetters(client, layout, group=backends.group, on_wait=on_wait, assumed=assumed)
     return DeadLetterEntries(dead_letters)
 
 

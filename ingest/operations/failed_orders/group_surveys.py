@@ -19,10 +19,8 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries, entries_of
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.retries import PartitionRetries, Position, Retries
 from ingest.queue.redis.connection import control_client
 
 _EVERYTHING = Selection(everything=True)
@@ -218,14 +216,14 @@ def _reading(entries: FailedEntries, selection: Selection = _EVERYTHING) -> _Rea
 class _DeadLetterReading:
     """Implements `_Reading`. It continues after the last dead letter that it has read."""
 
-    def __init__(self, dead_letters: PartitionedDeadLetters, selection: Selection) -> None:
+    def __init__(self, dead_letters: DeadLetters, selection: Selection) -> None:
         self.missing: Sequence[PartitionTrouble] = ()
         self._dead_letters = dead_letters
         self._selection = selection
         self._last: dict[str, str] = {}
 
     async def count(self) -> int:
-        return sum(count for _, count in (await self._dead_letters.reached(DeadLetters.count)).found.values())
+        return sum(count for _, count in (await self._dead_letters.reached(PartitionDeadLetters.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
         last: dict[str, str] = {}
@@ -234,14 +232,14 @@ class _DeadLetterReading:
         self._last = last
 
     async def added(self, counts: GroupCounts) -> bool:
-        if self._last.keys() != (await self._dead_letters.reached(DeadLetters.count)).found.keys():
+        if self._last.keys() != (await self._dead_letters.reached(PartitionDeadLetters.count)).found.keys():
             return False
         async for _ in self._read(counts, self._last):
             pass
         return counts.examined <= await self.count()
 
     async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
-        reached = await self._dead_letters.reached(DeadLetters.newest)
+        reached = await self._dead_letters.reached(PartitionDeadLetters.newest)
         self.missing = reached.missing
         for queue, (part, newest) in reached.found.items():
             last.setdefault(queue, "")
@@ -260,16 +258,16 @@ class _DeadLetterReading:
 class _RetryReading:
     """Implements `_Reading`. Retries come and go, so that all are read each time."""
 
-    def __init__(self, retries: PartitionedRetries, selection: Selection) -> None:
+    def __init__(self, retries: Retries, selection: Selection) -> None:
         self.missing: Sequence[PartitionTrouble] = ()
         self._retries = retries
         self._selection = selection
 
     async def count(self) -> int:
-        return sum(count for _, count in (await self._retries.reached(Retries.count)).found.values())
+        return sum(count for _, count in (await self._retries.reached(PartitionRetries.count)).found.values())
 
     async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        reached = await self._retries.reached(Retries.count)
+        reached = await self._retries.reached(PartitionRetries.count)
         self.missing = reached.missing
         for part, _ in reached.found.values():
             position: Position | None = Position()

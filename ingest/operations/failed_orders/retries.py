@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.retries import Retries
 from ingest.queue.redis.connection import control_client
 
 
@@ -44,9 +44,7 @@ async def find(
         parts = [
             (each.source, part)
             for each in sources
-            for part in (
-                await PartitionedRetries(client, layout_reader(client, each.stream), each.group).by_queue()
-            ).values()
+            for part in (await Retries(client, layout_reader(client, each.stream), each.group).by_queue()).values()
         ]
         total = sum([await part.count() for _, part in parts])
         for source, each in parts:

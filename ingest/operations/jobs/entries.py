@@ -19,13 +19,11 @@ from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import NEWEST, UNTIL_MS
 from ingest.queue.operate.dead_letter_pages import together
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
 from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.operate.retries import Position, Retries, RetryPage
+from ingest.queue.operate.retries import PartitionRetries, Position, Retries, RetryPage
 
 NONE_YET = "0-0"
 """The newest dead letter of a partition without any, or of a partition that is newer than the request."""
@@ -57,11 +55,11 @@ class EntryChanges:
         layout = layout_reader(self.client, self.servers.stream)
         waiting = RepeatedCalls(self.on_wait).call
         if self.job.kind.entries is EntryKind.DEAD_LETTERS:
-            dead_letters = PartitionedDeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
+            dead_letters = DeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
             parts: Mapping[str, Any] = await waiting(dead_letters.by_queue)
             changes_in: Callable[..., AsyncGenerator[JobProgress, None]] = self._dead_letters_of
         else:
-            parts = await waiting(PartitionedRetries(self.client, layout, self.servers.group).by_queue)
+            parts = await waiting(Retries(self.client, layout, self.servers.group).by_queue)
             changes_in = self._retries_of
         for queue in parts:
             known = _known(self.job.progress.position, queue)
@@ -88,7 +86,7 @@ class EntryChanges:
         return MOST_IN_STEP if rate is None else max(1, min(MOST_IN_STEP, int(rate)))
 
     async def _dead_letters_of(
-        self, queue: str, part: DeadLetters, steps: JobSteps
+        self, queue: str, part: PartitionDeadLetters, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
         selection = recorded_selection(self.job.request.selection)
         newest = self.job.request.selection[NEWEST].get(queue, NONE_YET)
@@ -105,7 +103,9 @@ class EntryChanges:
                 self._examined += page.examined
                 yield self._progress()
 
-    async def _retries_of(self, queue: str, part: Retries, steps: JobSteps) -> AsyncGenerator[JobProgress, None]:
+    async def _retries_of(
+        self, queue: str, part: PartitionRetries, steps: JobSteps
+    ) -> AsyncGenerator[JobProgress, None]:
         selection = recorded_selection(self.job.request.selection)
         until = self.job.request.selection[UNTIL_MS].get(queue, 0)
         pages = _retry_pages(

@@ -20,9 +20,9 @@ from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.failed_orders.entries import NEWEST
 from ingest.operations.jobs.entries import NONE_YET
-from ingest.queue.operate.dead_letters import PAGE
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.dead_letter_pages import PAGE
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.store.job_output import JobOutput
 
@@ -83,7 +83,7 @@ class DeadLetterExport:
         """The lines of each further page, and the progress with them."""
         request = self.job.request
         layout = layout_reader(self.client, self.servers.stream)
-        dead_letters = PartitionedDeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
+        dead_letters = DeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
         most = PAGE if request.rate is None else max(1, min(PAGE, int(request.rate)))
         for queue, part in (await RepeatedCalls(self.on_wait).call(dead_letters.by_queue)).items():
             pages = part.oldest_whole(

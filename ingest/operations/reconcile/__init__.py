@@ -15,9 +15,8 @@ from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders, Reco
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.scan import Ask, Expected, RowLookUp, Scan, scan_repeatedly
-from ingest.queue.operate.partitioned.orders import PartitionedScanner
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
-from ingest.queue.operate.scanner import Location
+from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 
@@ -62,7 +61,7 @@ async def reconcile(
             control_client(backends.redis_url) as client,
             Rows.open(backends.postgres_dsn, backends.source) as rows,
         ):
-            scanner = PartitionedScanner(client, layout_reader(client, backends.stream), backends.group)
+            scanner = QueueScanner(client, layout_reader(client, backends.stream), backends.group)
             scan = Scan(ledger, scanner, RowLookUp(ledger, rows, _as_function(expected)), on_progress)
             await scan_repeatedly(ledger, scan)
             unexpected = await _find_unexpected(ledger, rows) if complete else ListedOrders()

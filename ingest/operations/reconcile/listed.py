@@ -20,8 +20,8 @@ from ingest.operations.list_pages import is_within, pages_of, persistently, utc_
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
-from ingest.queue.operate.partitioned.orders import PartitionedScanner
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.redis.connection import control_client
 from ingest.store.orders.rows import Rows
 
@@ -81,7 +81,7 @@ class Places:
         rows: the stored orders.
     """
 
-    scanner: PartitionedScanner
+    scanner: QueueScanner
     rows: Rows
 
 
@@ -92,7 +92,7 @@ async def open_places(backends: Backends) -> AsyncIterator[Places]:
         control_client(backends.redis_url) as client,
         Rows.open(backends.postgres_dsn, backends.source) as rows,
     ):
-        yield Places(PartitionedScanner(client, layout_reader(client, backends.stream), backends.group), rows)
+        yield Places(QueueScanner(client, layout_reader(client, backends.stream), backends.group), rows)
 
 
 async def reconcile_list(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.orders.comparison import StoredOrder, differences
 from ingest.operations.reconcile.ledger import Ledger, Seen
-from ingest.queue.operate.partitioned.orders import PartitionedScanner
+from ingest.queue.operate.scanner import QueueScanner
 from ingest.store.orders.rows import Rows
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Scan:
     """
 
     def __init__(
-        self, ledger: Ledger, scanner: PartitionedScanner, look_up: LookUp, on_progress: Callable[[int, int], None]
+        self, ledger: Ledger, scanner: QueueScanner, look_up: LookUp, on_progress: Callable[[int, int], None]
     ) -> None:
         self.entries: Counter[Location] = Counter()
         self.dead_letters: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, 
 from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.operations.state.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.partitioned.monitor import KnownQueue, PartitionedMonitor
+from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.operate.server_memory import ServerMemory, read_memory
@@ -59,7 +59,7 @@ class Snapshots:
         self._group = backends.group
         self._record = ControlRecord(redis, backends.deployment, backends.group)
         self._monitors = {
-            each.name: PartitionedMonitor(
+            each.name: Monitor(
                 redis,
                 LayoutRecord(redis, each.backends.stream, each.backends.partitions).recent,
                 each.backends.group,

@@ -11,9 +11,8 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreUnavailable, UserError
 from ingest.domain.operating.polling import PollState
 from ingest.operations.backends import Backends
-from ingest.queue.operate.monitor import ConsumerState
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.redis.connection import control_client
 from ingest.store.connections.pool import Pool
@@ -83,7 +82,7 @@ async def read_states(sources: Sequence[ListedSource]) -> list[SourceState]:
     async def read(client: Redis, source: ListedSource) -> SourceState:
         async with limit:
             layout = layout_reader(client, source.backends.stream)
-            monitor = PartitionedMonitor(client, layout, source.backends.group)
+            monitor = Monitor(client, layout, source.backends.group)
             queue, consumers = await monitor.state(), await monitor.consumers()
         return _state(source, queue, consumers, pauses[source.quota], polls.get(source.name))
 

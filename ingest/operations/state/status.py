@@ -16,9 +16,8 @@ from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.monitor import ConsumerState
-from ingest.queue.operate.partitioned.monitor import KnownQueue, PartitionedMonitor
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.monitor import ConsumerState, KnownQueue, Monitor
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.orders.rows import Overview, overview
 
@@ -76,7 +75,7 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     try:
         async with control_client(sources[0].redis_url) as client:
             controls = await _controls(client, sources[0])
-            reading = (PartitionedMonitor(client, layout_reader(client, each.stream), each.group) for each in sources)
+            reading = (Monitor(client, layout_reader(client, each.stream), each.group) for each in sources)
             states = await asyncio.gather(*(monitor.known() for monitor in reading))
             queues = dict(zip((each.source for each in sources), states, strict=True))
             if problem := next((each.problem for each in states if each.problem), None):

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.backends import Backends
-from ingest.queue.operate.order_search import MOST_ORDERS, most_of_each
-from ingest.queue.operate.partitioned.orders import PartitionedSearch
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, most_of_each
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader, StoredState
@@ -42,7 +41,7 @@ async def locate(
     states: dict[str, list[OrderState]] = {order_id: [] for order_id in order_ids}
     dsn = sources[0].postgres_dsn
     async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
-        searches = [PartitionedSearch(client, layout_reader(client, each.stream), each.group) for each in sources]
+        searches = [OrderSearch(client, layout_reader(client, each.stream), each.group) for each in sources]
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
             sizes = [await search.sizes(some) for search in searches] if most else []

@@ -20,10 +20,9 @@ from ingest.operations.shared_calls import SharedCalls
 from ingest.operations.stored_orders.history import read_history
 from ingest.operations.stored_orders.order_connections import OrderConnections
 from ingest.operations.stored_orders.order_places import order_state
-from ingest.queue.operate.erasing import Removed
-from ingest.queue.operate.order_search import MOST_ORDERS, Searched
-from ingest.queue.operate.partitioned.orders import PartitionedEraser, PartitionedSearch
-from ingest.queue.operate.partitioned.queue_parts import layout_reader
+from ingest.queue.operate.erasing import QueueEraser, Removed
+from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
+from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
@@ -71,7 +70,7 @@ async def erase(
         QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
-        eraser = PartitionedEraser(client, layout_reader(client, backends.stream), backends.group)
+        eraser = QueueEraser(client, layout_reader(client, backends.stream), backends.group)
         audit_log = AuditLog(pool, backends.source)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
@@ -113,12 +112,12 @@ class Orders:
     def __init__(self, backends: Backends, connections: OrderConnections) -> None:
         self._backends = backends
         layout = LayoutRecord(connections.client, backends.stream, backends.partitions).recent
-        self._search = PartitionedSearch(connections.client, layout, backends.group)
+        self._search = OrderSearch(connections.client, layout, backends.group)
         self._reader = OrderReader(connections.pool, backends.source)
         self._pool = connections.pool
         self._lister = OrderReader(connections.lists, backends.source)
         self._audit_log = AuditLog(connections.pool, backends.source)
-        eraser = PartitionedEraser(connections.client, layout, backends.group)
+        eraser = QueueEraser(connections.client, layout, backends.group)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)

@@ -9,9 +9,10 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.shared_commands import SharedCommands
+from ingest.queue.consume.idle_reads import IdleReads
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, LaneKeys
+from ingest.queue.redis.combined_calls import CombinedCalls
 from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
 from ingest.queue.redis.routed_connection import QueueConnection
 from ingest.queue.redis.scripts import load
@@ -20,6 +21,34 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("queue")
 # Entries for one script: few enough that Redis answers others within milliseconds.
 MOST_IDS = 200
+
+
+class SharedCommands:
+    """The commands that the consumers of one process share, so that an idle source costs next to nothing. Used while there are several.
+
+    Attributes:
+        calls: combines calls of scripts.
+        acks: combines acks, over a connection for nothing else.
+        reads: combines the reads of idle consumers.
+        consumers: how many consumers there are.
+    """
+
+    def __init__(self, calls: CombinedCalls, acks: CombinedCalls, reads: IdleReads) -> None:
+        self.calls = calls
+        self.acks = acks
+        self.reads = reads
+        self.consumers = 0
+
+    @property
+    def are_used(self) -> bool:
+        """Whether there are several consumers."""
+        return self.consumers > 1
+
+    async def close(self) -> None:
+        """End the commands whose replies are outstanding."""
+        await self.reads.close()
+        await self.calls.close()
+        await self.acks.close()
 
 
 class GroupAccess:

@@ -130,7 +130,7 @@ class IdleReads:
                 if self._is_gathering:
                     left, longest = min(left, longest), 2 * longest
                 try:
-                    found = by_stream(await self._call(max(1, int(left * 1000))))
+                    found = by_stream(await self._call(left))
                 except ResponseError as error:
                     # No entry was delivered. A cluster rejects commands for several slots, and stays a cluster while this process runs.
                     self._are_combined = code_of(error) != SEVERAL_SLOTS
@@ -141,21 +141,18 @@ class IdleReads:
                         each.settle(own)
         return {}
 
-    async def _call(self, milliseconds: int) -> Any:
+    async def _call(self, seconds: float) -> Any:
         streams = [stream for each in self._waiting for stream in each.streams]
         count = min(each.count for each in self._waiting)
-        return await self._connection.call(
-            "XREADGROUP",
-            "GROUP",
-            *self._reader,
-            "COUNT",
-            count,
-            "BLOCK",
-            milliseconds,
-            "STREAMS",
-            *streams,
-            *[">"] * len(streams),
-        )
+        return await self._connection.call(*read_command(*self._reader, streams, count, seconds))
+
+
+def read_command(group: str, name: str, streams: Sequence[str], count: int, block: float = 0.0) -> list[str | int]:
+    """Return the command that reads up to `count` new entries of each stream, waiting up to `block` seconds."""
+    command: list[str | int] = ["XREADGROUP", "GROUP", group, name, "COUNT", count]
+    if block:
+        command += ["BLOCK", max(1, int(block * 1000))]
+    return [*command, "STREAMS", *streams, *[">"] * len(streams)]
 
 
 def by_stream(reply: Any) -> Mapping[bytes, Any]:

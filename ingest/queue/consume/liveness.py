@@ -1,12 +1,13 @@
-"""How a consumer shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+"""How a process shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
 
-Each consumer writes its report to its own key while its circuit is open. The key expires by itself, so that a process that dies leaves
-nothing behind. Only `ingest status` reads it.
+Each process writes its report to its own key in each partition while its circuit is open. The key expires by itself, so that a process
+that dies leaves nothing behind. Only `ingest status` reads it.
 """
 
+import asyncio
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,9 +16,12 @@ from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
+from ingest.queue.consume.partition import Partition
+from ingest.queue.consume.partition_set import WAIT, PartitionSet
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import translating
 
+_Report = TypeVar("_Report")
 # There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
 _SHORTEST_MS = 1
 # Clocks of machines that continue steadily differ by less.
@@ -25,7 +29,71 @@ _JUMP_MS = 2000
 
 
 class QueueLiveness:
-    """Implements `ingest.flow.ports.Liveness` for the consumer of `access`."""
+    """Implements `ingest.flow.ports.Liveness`.
+
+    A call fails if it fails in all partitions. Those of a slow server continue while the calls to others are made again.
+
+    Args:
+        partitions: the partitions that are read.
+        release_unread: releases entries that were read and not returned.
+    """
+
+    def __init__(self, partitions: PartitionSet, release_unread: Callable[[], Awaitable[None]]) -> None:
+        self._partitions = partitions
+        self._release_unread = release_unread
+
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+        """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
+        partitions, now = self._partitions, asyncio.get_running_loop().time
+        began_at = now()
+
+        async def send(partition: Partition) -> tuple[float, Heartbeat]:
+            sent_at = now()
+            heartbeat = await partition.liveness.heartbeat(lifetime, clock)
+            partition.leads = heartbeat.leads
+            return sent_at, heartbeat
+
+        heartbeats: list[Heartbeat] = []
+        is_first = False
+        while not heartbeats:  # each server is late
+            found = await partitions.each("heartbeat", send, wait=min(WAIT, lifetime / 6))
+            is_first |= any(heartbeat.is_first for _, heartbeat in found.values())
+            # The time in the reply to an earlier heartbeat is out of date.
+            heartbeats = [heartbeat for sent_at, heartbeat in found.values() if sent_at >= began_at]
+        partitions.consumers = max(1, *(each.consumers for each in heartbeats))
+        if partitions.only is not None and heartbeats[0].generation != partitions.generation:
+            # The recorded generation may even be an earlier one, because a failover may have lost the record, which is then written again.
+            partitions.changed.set()
+        return Heartbeat(
+            heartbeats[0].now,
+            is_first=is_first,
+            leads=any(each.leads for each in partitions.all),
+            consumers=partitions.consumers,
+        )
+
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """See `PartitionLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
+        lost = await self._partitions.send(
+            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own)
+        )
+        return set().union(*lost)
+
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report an outage in each partition, or (None) its end."""
+        await self._partitions.each("report", lambda each: each.liveness.report_outage(outage, lifetime))
+
+    async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
+        """Report for `lifetime` seconds, in each partition, the troubles of some of them."""
+        await self._partitions.each("troubles", lambda each: each.liveness.report_troubles(troubles, lifetime))
+
+    async def leave(self) -> int:
+        """Leave the group of each partition, and return how many entries this consumer has not released."""
+        await self._release_unread()
+        return sum((await self._partitions.each("leave", lambda each: each.liveness.leave())).values())
+
+
+class PartitionLiveness:
+    """The liveness of the consumer of `access` in one partition."""
 
     def __init__(self, access: GroupAccess) -> None:
         self._access = access
@@ -90,15 +158,16 @@ def report_key(keys: Keys, consumer: str) -> str:
 
 def read_report(raw: bytes | None) -> Outage | None:
     """The report, or None if there is none that can be read."""
-    try:
-        return msgspec.json.decode(raw, type=Outage) if raw else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return _decoded(raw, Outage)
 
 
 def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
     """The troubles of a report, or none if there is no report that can be read."""
+    return _decoded(raw, list[PartitionTrouble]) or []
+
+
+def _decoded(raw: bytes | str | None, form: type[_Report]) -> _Report | None:
     try:
-        return msgspec.json.decode(raw, type=list[PartitionTrouble]) if raw else []
+        return msgspec.json.decode(raw, type=form) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
+        return None

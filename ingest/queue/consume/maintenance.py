@@ -1,10 +1,13 @@
-"""The maintenance that one consumer does for the whole group. Several may do it concurrently."""
+"""The maintenance of the partitions that this process leads, for their whole group. Several processes may do it concurrently."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import DeadReason, Sweep
 from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.partition import Kind, Partition, divide
+from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.operate.dead_letter_pages import DeadLetterPages
 from ingest.queue.redis.connection import NoGroup, translated, translating
@@ -15,7 +18,54 @@ _DEAD_PAGE = 100
 
 
 class QueueMaintenance:
-    """Implements `ingest.flow.ports.Maintenance` for the consumer of `access`."""
+    """Implements `ingest.flow.ports.Maintenance`."""
+
+    def __init__(self, partitions: PartitionSet) -> None:
+        self._partitions = partitions
+        # Partitions whose sweep is not complete.
+        self._sweeping: list[Partition] = []
+
+    async def sweep(self, idle: float) -> Sweep:
+        """Examine one page of each partition whose sweep is not complete. See `PartitionMaintenance.sweep`."""
+        leading = self._leading("sweep")
+        sweeping = [partition for partition in self._sweeping if partition in leading] or leading
+        pages = await self._partitions.each("sweep", lambda each: each.maintenance.sweep(idle), sweeping)
+        self._sweeping = [partition for partition, page in pages.items() if not page.is_complete]
+        released = sum(page.released for page in pages.values())
+        return Sweep(not self._sweeping, released, sum(page.restored for page in pages.values()))
+
+    async def move_due(self, most: int) -> int:
+        """Move up to `most` due entries, and return how many, or `most` if a partition may have more."""
+        return await self._in_shares("due", most, lambda each, share: each.maintenance.move_due(share))
+
+    async def trim(self, most: int) -> int:
+        """Delete up to `most` finished entries, and return how many, or `most` if a partition may have more."""
+        return await self._in_shares("trim", most, lambda each, share: each.maintenance.trim(share))
+
+    async def remove_stale(self, idle: float) -> int:
+        """See `PartitionMaintenance.remove_stale`."""
+        return await self._in_total("stale", lambda each: each.maintenance.remove_stale(idle))
+
+    async def settle_not_found(self, stored: StoredSince) -> int:
+        """See `PartitionMaintenance.settle_not_found`."""
+        return await self._in_total("settle", lambda each: each.maintenance.settle_not_found(stored))
+
+    async def _in_total(self, kind: Kind, call: Callable[[Partition], Awaitable[int]]) -> int:
+        return sum((await self._partitions.each(kind, call, self._leading(kind))).values())
+
+    async def _in_shares(self, kind: Kind, most: int, call: Callable[[Partition, int], Awaitable[int]]) -> int:
+        shares = dict(divide(most, self._leading(kind)))
+        done = await self._partitions.each(kind, lambda each: call(each, shares[each]), shares)
+        if any(count >= shares[partition] for partition, count in done.items()):
+            return most
+        return sum(done.values())
+
+    def _leading(self, kind: Kind) -> list[Partition]:
+        return [partition for partition in self._partitions.rotated(kind) if partition.leads]
+
+
+class PartitionMaintenance:
+    """The maintenance of one partition by the consumer of `access`."""
 
     def __init__(self, access: GroupAccess) -> None:
         self._access = access

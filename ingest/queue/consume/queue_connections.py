@@ -12,9 +12,8 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.group_access import GroupAccess, SharedCommands
 from ingest.queue.consume.idle_reads import IdleReads
-from ingest.queue.consume.shared_commands import SharedCommands
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
@@ -24,8 +23,8 @@ from ingest.queue.redis.topology import Topology, topology_of
 
 # A call for a lease that is not answered for this long counts as lost. It is repeated while the lease is valid, for three seconds.
 _LEASE_TIMEOUT = 1.0
-# Seconds between the instants until which idle consumers wait together.
-_SHARED_BLOCK = 1.0
+# Seconds between the instants until which idle consumers wait together, as long as each would wait by itself.
+_SHARED_BLOCK = 1.25
 
 
 class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):

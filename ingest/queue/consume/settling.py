@@ -1,10 +1,10 @@
-"""The end of a delivery: acking its entry, or moving it according to its outcome.
+"""The end of a delivery: acking its entry, or moving it according to its outcome, in the partition that it comes from.
 
 Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
 a completed step is not done twice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +13,8 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, Re
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
+from ingest.queue.consume.partition import Kind, Partition
+from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.entries import dead_letter_fields, flat, retry_fields
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translated, translating
@@ -24,10 +26,61 @@ _GONE = 2
 # Of the documents of entries that are released with one script, which reads the entries.
 _MOST_BYTES = 2 << 20
 _T = TypeVar("_T")
+_Ended = TypeVar("_Ended", Delivery, Finished)
+# Seconds for which acks wait for a slow server. They continue then, while others are sent.
+_WAIT = 0.25
 
 
 class QueueSettling:
     """Implements `ingest.flow.ports.Settling`.
+
+    While the node of a partition is unavailable, the entries there are neither acked nor released, so that other partitions do not wait. They
+    are pending, and are delivered again when the node is available. While a node is slow, the calls for it continue alone, and their
+    entries count as acked. If the process dies before they are, they are delivered again and change nothing.
+
+    Args:
+        partitions: the partitions that are read.
+        keeps_results: whether results are kept.
+    """
+
+    def __init__(self, partitions: PartitionSet, *, keeps_results: bool) -> None:
+        self._partitions = partitions
+        self.keeps_results = keeps_results
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        """See `PartitionSettling.ack`."""
+        acks = self._partitions.send(
+            "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _WAIT
+        )
+        return sum(await acks)
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """See `PartitionSettling.ack_with_results`."""
+        return await self._send("results", finished, lambda to, own: to.settling.ack_with_results(own))
+
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        """See `PartitionSettling.reschedule`."""
+        partition = self._partitions.of(delivery.entry.stream)
+        return await partition.settling.reschedule(delivery, after, attempt, reason, error)
+
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """See `PartitionSettling.dead_letter`."""
+        return await self._partitions.of(delivery.entry.stream).settling.dead_letter(delivery, reason, error)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """See `PartitionSettling.release`."""
+        return await self._send("release", deliveries, lambda to, own: to.settling.release(own))
+
+    async def _send(
+        self, kind: Kind, items: Iterable[_Ended], call: Callable[[Partition, list[_Ended]], Awaitable[int]]
+    ) -> int:
+        return sum(await self._partitions.send(kind, items, lambda each: each.entry.stream, call, _WAIT))
+
+
+class PartitionSettling:
+    """Settles the deliveries of one partition.
 
     Args:
         access: the group.
@@ -70,8 +123,10 @@ class QueueSettling:
         """As `ack`, and publish the results of the orders in the same step. Return how many entries this consumer still owned."""
         acked = 0
         for lane in self._access.lanes:
-            own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
-            for page in _pages(own, _count_results, MOST_IDS):
+            own = sorted(
+                (each for each in finished if each.entry.stream == lane.stream), key=lambda each: each.entry.id
+            )
+            for page in _pages(own, lambda each: len(each.results), MOST_IDS):
                 acked += await self._ack_results_page(lane, page)
         return acked
 
@@ -129,7 +184,7 @@ class QueueSettling:
         released = 0
         for lane in self._access.lanes:
             held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
-            for page in _pages(held, _document_size, _MOST_BYTES):
+            for page in _pages(held, lambda each: len(each.document or b""), _MOST_BYTES):
                 released += await self._release_page(lane, page)
         return released
 
@@ -147,10 +202,6 @@ class QueueSettling:
         return [lane.stream, lane.settled, self._access.keys.clock, self._access.keys.records + name]
 
 
-def _entry_id(finished: Finished) -> str:
-    return finished.entry.id
-
-
 def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
     """As many for one script as it processes within milliseconds: at most `MOST_IDS`, that weigh no more than `most` unless one does."""
     page: list[_T] = []
@@ -163,14 +214,6 @@ def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Itera
         page.append(each)
     if page:
         yield page
-
-
-def _count_results(finished: Finished) -> int:
-    return len(finished.results)
-
-
-def _document_size(delivery: Delivery) -> int:
-    return len(delivery.document or b"")
 
 
 def _events(finished: Finished) -> bytes:

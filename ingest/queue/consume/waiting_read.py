@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ingest.queue.consume.idle_reads import IdleReads, by_stream
-from ingest.queue.consume.shared_commands import SharedCommands
+from ingest.queue.consume.group_access import SharedCommands
+from ingest.queue.consume.idle_reads import IdleReads, by_stream, read_command
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
 # An idle consumer closes its own connection after this many reads together with others.
-_CLOSED_AFTER = 10
+_CLOSED_AFTER = 8
 
 
 class WaitingRead:
@@ -62,11 +62,3 @@ class WaitingRead:
             entries = await self._read_alone(streams, count, reads.seconds_left())
         self._idle_from = clock() + reads.longest if entries or idle_from == math.inf else idle_from
         return entries
-
-
-def read_command(group: str, name: str, streams: Sequence[str], count: int, block: float = 0.0) -> list[str | int]:
-    """Return the command that reads up to `count` new entries of each stream, waiting up to `block` seconds."""
-    command: list[str | int] = ["XREADGROUP", "GROUP", group, name, "COUNT", count]
-    if block:
-        command += ["BLOCK", max(1, int(block * 1000))]
-    return [*command, "STREAMS", *streams, *[">"] * len(streams)]

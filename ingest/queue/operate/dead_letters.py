@@ -1,21 +1,23 @@
-"""The dead letters of one queue: search, replay and drop them.
+"""The dead letters of a queue: search, replay and drop them.
 
-A replay or a drop moves several dead letters by one script, all of them or none. A dead letter that is gone is not moved again, so the call
-can be repeated after a lost reply, and two concurrent operators move each dead letter once. If the process dies here, the earlier pages
-are done and the others untouched.
+A replay or a drop moves several dead letters of a partition by one script, all of them or none. A dead letter that is gone is not moved
+again, so the call can be repeated after a lost reply, and two concurrent operators move each dead letter once. If the process dies here,
+the earlier partitions and pages are done and the others untouched.
 """
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,
@@ -23,34 +25,35 @@ from ingest.queue.operate.dead_letter_pages import (
     DeadLetterPage,
     DeadLetterPages,
     first_id,
-    is_entry_id,
     together,
 )
+from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
-__all__ = ["PAGE", "Change", "DeadLetterPage", "DeadLetters", "Survey", "is_entry_id"]
+_Newest = TypeVar("_Newest")
+_NONE_YET = "0-0"
+_Result = TypeVar("_Result")
 
 # Moved by one script, and fewer large ones. Each costs Redis about 50 us, because it skips entries that were deleted before it.
 _MOVED_AT_ONCE = 50
-_NONE_YET = "0-0"
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Generic[_Newest]):
     """The dead letters that match a selection at one moment.
 
     Attributes:
         reasons: how many there are for each reason.
         missing: IDs in the selection that no dead letter has.
-        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again in that time
-            is not moved twice by one command.
+        newest: the ID of the newest dead letter, or of each partition's, by the name of its queue. Replays and drops stop there, so
+            that an order that fails again in that time is not moved twice by one command.
     """
 
     reasons: Mapping[str, int]
     missing: frozenset[str]
-    newest: str
+    newest: _Newest
 
     @property
     def count(self) -> int:
@@ -75,7 +78,7 @@ class Change:
         return Change(self.done + other.done, self.gone + other.gone)
 
 
-class DeadLetters:
+class PartitionDeadLetters:
     """Searches and changes the dead letters of one queue.
 
     Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
@@ -167,7 +170,7 @@ class DeadLetters:
         pages = self._pages_waiting.oldest_first(selection, newest, after)
         return self._pages_waiting.whole(pages, most)
 
-    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey[str]:
         """Count the dead letters that match. It waits while Redis is unavailable.
 
         `on_progress` is called with how many were examined so far.
@@ -243,3 +246,146 @@ class DeadLetters:
 async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:
     with translated():
         return int(await script(keys, arguments))
+
+
+class DeadLetterList(NamedTuple):
+    """A page of a list, the newest first.
+
+    Attributes:
+        entries: the dead letters that match.
+        next: where the next page begins, or None after the last one.
+        missing: partitions that cannot be read.
+    """
+
+    entries: Sequence[DeadLetterEntry]
+    next: str | None
+    missing: Sequence[PartitionTrouble] = ()
+
+
+class DeadLetters:
+    """Searches and changes the dead letters of a queue. See `PartitionDeadLetters` for its errors and for `on_wait`."""
+
+    def __init__(
+        self,
+        client: Redis,
+        layout: ReadLayout,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+        assumed: Layout | None = None,
+    ) -> None:
+        self._client = client
+        self._waiting = RepeatedCalls(on_wait).call
+        self._parts = QueueParts(
+            layout,
+            lambda queue, suffix: PartitionDeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),
+            assumed=assumed,
+        )
+
+    async def by_queue(self) -> Mapping[str, PartitionDeadLetters]:
+        """The dead letters of each partition."""
+        return await self._parts.oldest_first()
+
+    async def reached(
+        self, call: Callable[[PartitionDeadLetters], Awaitable[_Result]]
+    ) -> Reached[PartitionDeadLetters, _Result]:
+        """Call the dead letters of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
+
+    async def get(self, entry_id: str) -> DeadLetterEntry | None:
+        """The dead letter with this ID, if there is one."""
+        for part in (await self.by_queue()).values():
+            if (entry := await part.get(entry_id)) is not None:
+                return entry
+        return None
+
+    async def summaries(self, selection: Selection, before: str | None, most: int) -> DeadLetterList:
+        """A page of dead letters, the newest first, of the partitions that can be read. See `PartitionDeadLetters.summaries`.
+
+        It may contain fewer of them, because each partition contributes a share of the page, and only those are returned which are
+        newer than the rest of every partition.
+        """
+
+        async def page(part: PartitionDeadLetters) -> tuple[list[DeadLetterEntry], str | None]:
+            return await part.summaries(selection, before, self._parts.share_of(most))
+
+        reached = await self.reached(page)
+        pages = [page for _, page in reached.found.values()]
+        # Where each partition's page ends, as `(ID`.
+        ends = [end for _, end in pages if end is not None]
+        if not ends:
+            return DeadLetterList(
+                _newest_first([entry for entries, _ in pages for entry in entries]), None, reached.missing
+            )
+        end = max(ends, key=_age_of)
+        found = [entry for entries, _ in pages for entry in entries if _age_of(entry.entry_id) >= _age_of(end)]
+        return DeadLetterList(_newest_first(found), end, reached.missing)
+
+    async def survey(
+        self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> Survey[Mapping[str, str]]:
+        """Count the dead letters that match. It waits while Redis is unavailable. See `PartitionDeadLetters.survey`."""
+        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
+        reasons, missing, newest, progress = Counter[str](), selection.ids, dict[str, str](), Progress(on_progress)
+        for queue, part in parts.items():
+            found = await part.survey(selection, on_progress=progress.note)
+            progress.end_part()
+            reasons.update(found.reasons)
+            missing &= found.missing
+            newest[queue] = found.newest
+        return Survey(reasons, missing, newest)
+
+    async def replay(
+        self,
+        selection: Selection,
+        *,
+        newest: Mapping[str, str] | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Put the dead letters that match back into their partitions. See `PartitionDeadLetters.replay`.
+
+        Args:
+            selection: which dead letters.
+            newest: the last of them, by the name of the partition's queue. The default is the newest one now.
+            on_progress: called with the result so far.
+        """
+        return await self._change(PartitionDeadLetters.replay, selection, newest, on_progress)
+
+    async def drop(
+        self,
+        selection: Selection,
+        *,
+        newest: Mapping[str, str] | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Delete the dead letters that match permanently. Arguments as for `replay`."""
+        return await self._change(PartitionDeadLetters.drop, selection, newest, on_progress)
+
+    async def _change(
+        self,
+        change: Callable[..., Awaitable[Change]],
+        selection: Selection,
+        newest: Mapping[str, str] | None,
+        on_progress: Callable[[Change], None],
+    ) -> Change:
+        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
+        total = Change()
+        for queue, part in parts.items():
+
+            def note(done: Change, before: Change = total) -> None:
+                on_progress(before + done)
+
+            # A partition that is newer than the survey contains nothing that the operator has seen.
+            until = None if newest is None else newest.get(queue, _NONE_YET)
+            total += await change(part, selection, newest=until, on_progress=note)
+        return total
+
+
+def _newest_first(entries: Sequence[DeadLetterEntry]) -> list[DeadLetterEntry]:
+    return sorted(entries, key=lambda entry: _age_of(entry.entry_id), reverse=True)
+
+
+def _age_of(entry_id: str) -> tuple[int, int]:
+    """The ID of an entry, or the position of a page's end, without the suffix of its partition."""
+    milliseconds, _, sequence = entry_id.removeprefix("(").partition(":")[0].partition("-")
+    return int(milliseconds), int(sequence)

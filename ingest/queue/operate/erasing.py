@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 
 from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.order_search import PartitionSearch
+from ingest.queue.operate.queue_parts import QueueParts, ReadLayout
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.redis.connection import client_for, translated
 from ingest.queue.redis.scripts import load
@@ -30,6 +31,25 @@ class Removed:
 
 
 class QueueEraser:
+    """Erases orders from all partitions that may contain them. See `PartitionEraser`."""
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
+        self._parts = QueueParts(layout, lambda queue, _: PartitionEraser(client, queue, group))
+
+    async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
+        """Mark orders as erased, remove their retries and dead letters, and return how many each order had.
+
+        Former partitions come first, because dead letters move from there into the current ones.
+        """
+        retries, dead_letters = Counter[str](), Counter[str]()
+        for part, some in await self._parts.of_orders(order_ids):
+            for order_id, removed in (await part.erase(some)).items():
+                retries[order_id] += removed.retries
+                dead_letters[order_id] += removed.dead_letters
+        return {order_id: Removed(retries[order_id], dead_letters[order_id]) for order_id in order_ids}
+
+
+class PartitionEraser:
     """Erases orders from one queue.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now. Calling again is safe. Groups that read the queue
@@ -48,7 +68,7 @@ class QueueEraser:
         await self._mark(order_ids)
         counts: Counter[tuple[str, type]] = Counter()
         for group in await groups_of(self._client, self._queue, self._group):
-            search = OrderSearch(self._client, self._queue, group)
+            search = PartitionSearch(self._client, self._queue, group)
             found = await search.find_retries_and_dead_letters(order_ids)
             await self._remove_all(Keys.of(self._queue, group), [entry for each in found.values() for entry in each])
             counts.update((order_id, type(entry)) for order_id, each in found.items() for entry in each)

@@ -14,7 +14,7 @@ from redis.commands.core import AsyncScript
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.scripts import load, load_step
+from ingest.queue.redis.scripts import load
 
 MOST_IN_STEP = 50
 """Entries of one step. With usual entries, it takes Redis a millisecond or two."""
@@ -56,10 +56,10 @@ class JobSteps:
         self._group = group
         self._call = RepeatedCalls(on_wait).call
         self._keep = load(client, "keep_job_record")
-        self._replay = load_step(client, "replay")
-        self._drop = load_step(client, "drop")
-        self._run_now = load_step(client, "run_retries")
-        self._dead_letter = load_step(client, "dead_letter_retries")
+        self._replay = load(client, "replay", within="job_step")
+        self._drop = load(client, "drop", within="job_step")
+        self._run_now = load(client, "run_retries", within="job_step")
+        self._dead_letter = load(client, "dead_letter_retries", within="job_step")
 
     async def begin(self, known: StepRecord) -> StepRecord:
         """Return the record of the steps so far. Without one in Redis, it becomes the known one."""

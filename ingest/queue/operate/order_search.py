@@ -27,6 +27,7 @@ from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.entries import moment, pairs, text, time_of, whole_number
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.queue_parts import Progress, QueueParts, ReadLayout
 from ingest.queue.redis.connection import replies, translated
 from ingest.queue.redis.scripts import load
 
@@ -60,6 +61,36 @@ class Searched:
 
 
 class OrderSearch:
+    """Searches the partitions that may contain an order."""
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP) -> None:
+        self._parts = QueueParts(layout, lambda queue, suffix: PartitionSearch(client, queue, group, id_suffix=suffix))
+
+    async def sizes(self, order_ids: Collection[str]) -> list[int]:
+        """How many entries each part of these partitions has. See `PartitionSearch.sizes`."""
+        return [size for part, _ in await self._parts.of_orders(order_ids) for size in await part.sizes()]
+
+    async def find(
+        self,
+        order_ids: Collection[str],
+        *,
+        limit: int = 0,
+        most: int = 0,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> Searched:
+        """Find orders, at most `MOST_ORDERS` of them. See `PartitionSearch.find`."""
+        entries: dict[str, list[QueueEntry]] = {}
+        is_complete, progress = True, Progress(on_progress)
+        for part, some in await self._parts.of_orders(order_ids):
+            found = await part.find(some, limit=limit, most=most, on_progress=progress.note)
+            progress.end_part()
+            for order_id, each in found.entries.items():
+                entries.setdefault(order_id, []).extend(each)
+            is_complete = is_complete and found.is_complete
+        return Searched(entries, is_complete)
+
+
+class PartitionSearch:
     """Searches one queue, and the retries and dead letters of one of its groups. All IDs of entries end with `id_suffix`."""
 
     def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP, *, id_suffix: str = "") -> None:
@@ -137,7 +168,7 @@ class OrderSearch:
 
 
 def most_of_each(sizes: Collection[int], most: int) -> int:
-    """The number for `OrderSearch.find` with which at most `most` entries of these parts are searched, and all of short parts."""
+    """The number for `PartitionSearch.find` with which at most `most` entries of these parts are searched, and all of short parts."""
     rest = most
     for number, size in enumerate(sorted(sizes)):
         share = rest // (len(sizes) - number)

@@ -1,15 +1,15 @@
-"""The retry set of one queue: list it, run retries now, or dead-letter them.
+"""The retry set of a queue: list it, run retries now, or dead-letter them.
 
-Each script moves some entries, all of them or none. An entry that has been moved is not moved again, so every call can be repeated. If the
-process dies here, the earlier pages are done and the others untouched.
+Each script moves some entries of a partition, all of them or none. An entry that has been moved is not moved again, so every call can be
+repeated. If the process dies here, the earlier partitions and pages are done and the others untouched.
 """
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
@@ -17,12 +17,15 @@ from redis.commands.core import AsyncScript
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
+from ingest.domain.partitions import Layout
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.order_search import to_retry, with_suffix
-from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
+from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
+_Result = TypeVar("_Result")
 PAGE = 100
 _DUE = re.compile(r"-?(inf|[0-9]{1,25}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)")
 
@@ -40,7 +43,7 @@ class Position(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether it may come from `Retries.page`."""
+        """Whether it may come from `PartitionRetries.page`."""
         return _DUE.fullmatch(self.due) is not None and all(ord(character) < 256 for character in self.name)
 
 
@@ -80,7 +83,7 @@ class RetrySurvey:
         return len(self.names)
 
 
-class Retries:
+class PartitionRetries:
     """The entries of one queue that wait for their next attempt.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now. All IDs of entries end with `id_suffix`.
@@ -94,13 +97,6 @@ class Retries:
         self._run = load(client, "run_retries")
         self._server_time = load(client, "server_time")
         self._dead_letter = load(client, "dead_letter_retries")
-
-    @classmethod
-    @asynccontextmanager
-    async def connect(cls, url: str, queue: str, group: str = DEFAULT_GROUP) -> AsyncIterator[Self]:
-        """The retries, with their own connection."""
-        async with control_client(url) as client:
-            yield cls(client, queue, group)
 
     async def count(self) -> int:
         """How many there are."""
@@ -188,3 +184,120 @@ class Retries:
 
 def _position(due: bytes, name: bytes) -> Position:
     return Position(due.decode(), name.decode("latin-1"))
+
+
+@dataclass(frozen=True, slots=True)
+class TotalRetrySurvey:
+    """The retries that match a selection.
+
+    Attributes:
+        parts: of each partition, by the name of its queue.
+    """
+
+    parts: Mapping[str, RetrySurvey]
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """How many for each reason."""
+        return sum((Counter(part.reasons) for part in self.parts.values()), Counter[str]())
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Selected orders that have no matching retry."""
+        return frozenset.intersection(*(part.missing for part in self.parts.values()))
+
+    @property
+    def count(self) -> int:
+        """How many match."""
+        return sum(part.count for part in self.parts.values())
+
+
+class Retries:
+    """The entries of a queue that wait for their next attempt.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now.
+    """
+
+    def __init__(
+        self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP, assumed: Layout | None = None
+    ) -> None:
+        self._client = client
+        self._parts = QueueParts(
+            layout, lambda queue, suffix: PartitionRetries(client, queue, group, id_suffix=suffix), assumed=assumed
+        )
+
+    async def by_queue(self) -> Mapping[str, PartitionRetries]:
+        """The retries of each partition."""
+        return await self._parts.oldest_first()
+
+    async def reached(
+        self, call: Callable[[PartitionRetries], Awaitable[_Result]]
+    ) -> Reached[PartitionRetries, _Result]:
+        """Call the retries of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
+
+    async def count(self) -> int:
+        """How many there are."""
+        return sum([await part.count() for part in (await self.by_queue()).values()])
+
+    async def page(
+        self,
+        after: Position = Position(),  # noqa: B008  immutable
+        most: int = PAGE,
+        fields: Collection[bytes] = (),
+    ) -> RetryPage:
+        """The next retries, at most about `most`, the soonest first. See `DeadLetters.summaries`."""
+        reached = await self.reached(lambda part: part.page(after, self._parts.share_of(most), fields))
+        pages = [page for _, page in reached.found.values()]
+        end = min((page.next for page in pages if page.next is not None), key=_order_of, default=None)
+        found = [pair for page in pages for pair in zip(page.positions, page.entries, strict=True)]
+        if end is not None:
+            found = [(position, entry) for position, entry in found if _order_of(position) <= _order_of(end)]
+        found.sort(key=lambda pair: _order_of(pair[0]))
+        return RetryPage([entry for _, entry in found], end, [position for position, _ in found], reached.missing)
+
+    async def survey(
+        self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> TotalRetrySurvey:
+        """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
+        found, progress = {}, Progress(on_progress)
+        for queue, part in (await self.by_queue()).items():
+            found[queue] = await part.survey(selection, on_progress=progress.note)
+            progress.end_part()
+        return TotalRetrySurvey(found)
+
+    async def run_now(
+        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Let retries that match, or that a survey has found, be due now, and return how many. See `PartitionRetries.run_now`."""
+        return await self._change(PartitionRetries.run_now, selected, on_progress)
+
+    async def dead_letter(
+        self,
+        selected: Selection | TotalRetrySurvey,
+        actor: str,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Move retries that match, or that a survey has found, to the dead letters. See `PartitionRetries.dead_letter`."""
+        return await self._change(partial(PartitionRetries.dead_letter, actor=actor), selected, on_progress)
+
+    async def _change(
+        self,
+        change: Callable[..., Awaitable[int]],
+        selected: Selection | TotalRetrySurvey,
+        on_progress: Callable[[int], None],
+    ) -> int:
+        if isinstance(selected, Selection):
+            selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
+        parts, done, progress = await self.by_queue(), 0, Progress(on_progress)
+        for queue, survey in selected.parts.items():
+            # A former partition that is no longer read is empty.
+            if survey.names and (part := parts.get(queue)) is not None:
+                done += await change(part, survey, on_progress=progress.note)
+                progress.end_part()
+        return done
+
+
+def _order_of(position: Position) -> tuple[float, str]:
+    return float(position.due), position.name

@@ -1,6 +1,6 @@
 """Lists the places of the orders in a queue, page by page. Changes nothing."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.entry_fields import ORDER_ID, REASON
 from ingest.queue.layout.entries import pairs, valid_order_id
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.queue_parts import QueueParts, ReadLayout
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.scripts import load
 
@@ -44,6 +45,27 @@ Page = list[OrderLocation]
 
 
 class QueueScanner:
+    """One scan of all partitions, in the direction in which entries move. See `PartitionScanner`."""
+
+    def __init__(self, client: Redis, layout: ReadLayout, group: str) -> None:
+        self._parts: QueueParts[Callable[[], PartitionScanner]] = QueueParts(
+            layout, lambda queue, _: lambda: PartitionScanner(client, queue, group)
+        )
+
+    async def queued(self) -> AsyncIterator[Page]:
+        """Every entry of the lanes and of the retry sets. An entry that moves may come twice."""
+        for scanner in (await self._parts.oldest_first()).values():
+            async for page in scanner().queued():
+                yield page
+
+    async def dead(self) -> AsyncIterator[Page]:
+        """All dead letters."""
+        for scanner in (await self._parts.oldest_first()).values():
+            async for page in scanner().dead():
+                yield page
+
+
+class PartitionScanner:
     """One scan of a queue, which sees an entry that moves once while it is under scan.
 
     While workers run, entries move: from the main lane to the retry set, from there to the end of the express lane, from

@@ -15,9 +15,8 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
-from ingest.queue.produce.partitioned_queue import CallOptions, PartitionedQueue
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
-from ingest.queue.produce.queue_producer import OVERLAPPING, ProducerOptions
+from ingest.queue.produce.queue_producer import OVERLAPPING, CallOptions, ProducerOptions, QueueProducer
 from ingest.queue.produce.submission import BATCH, Orders, checked_orders
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 from ingest.telemetry.tracing.enqueueing import begin_enqueueing
@@ -61,7 +60,7 @@ class Producer:
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         options = ProducerOptions(backlog_limit, durability, replicas, checked_lifetime(idempotency_lifetime), on_wait)
-        self._queue = PartitionedQueue(client, queue, partitions, options)
+        self._queue = QueueProducer(client, queue, partitions, options)
         self._name = queue
         self._tracing = current_tracing()
 

@@ -20,7 +20,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import NoGroup, QueueRefused, translated
 from ingest.queue.redis.script_call import ScriptCall, run_scripts
-from ingest.queue.redis.scripts import load, load_combined
+from ingest.queue.redis.scripts import load
 from ingest.queue.redis.topology import Owner, Topology
 
 # Sources in one command, with few enough arguments: some managed servers accept at most 3,999.
@@ -97,7 +97,7 @@ class CombinedCalls:
         self._runner = runner
         self._topology = topology
         self._single = cache(partial(load, client))
-        self._combined = cache(partial(load_combined, client))
+        self._combined = cache(partial(load, client, within="combined"))
         self._waiting: dict[_Sender, list[_Call]] = {}
         self._sending: dict[_Sender, asyncio.Task[None]] = {}
         self._are_combined = True

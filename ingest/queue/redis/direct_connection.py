@@ -11,18 +11,17 @@ from typing import Any, Self
 
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
-from redis.commands.core import AsyncScript
-from redis.exceptions import ConnectionError, NoScriptError, ResponseError  # noqa: A004  redis-py's own, which is no OSError
+from redis.exceptions import ConnectionError, ResponseError  # noqa: A004  redis-py's own, which is no OSError
 
 from ingest.queue.redis.checked_connections import CheckedConnection
 from ingest.queue.redis.connection import COMMAND_TIMEOUT
-from ingest.queue.redis.script_call import ScriptCall, run_scripts
+from ingest.queue.redis.script_call import RunsScripts
 from ingest.queue.redis.topology import Server
 
 _Part = str | bytes | memoryview | int
 
 
-class DirectConnection:
+class DirectConnection(RunsScripts):
     """Sends commands over one connection, made when it is needed. It raises redis-py's exceptions, see `translated`.
 
     Whatever ends a command early, including its cancellation, closes the connection, so that no reply is taken for
@@ -80,20 +79,9 @@ class DirectConnection:
 
     async def close_if_idle(self) -> None:
         """Close the connection unless a command uses it. The next command opens it again."""
-        if not self._turn.locked():
+        if self._connection.is_connected and not self._turn.locked():
             await self.disconnect()
 
     async def disconnect(self) -> None:
         """Close the connection. The next command opens it again."""
         await self._connection.disconnect(nowait=True)
-
-    async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """Run a script. Redis is sent its text only if it does not have it."""
-        try:
-            return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await self.call("EVAL", script.script, len(keys), *keys, *arguments)
-
-    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts in one write, and return their replies. An error reply is an exception among them."""
-        return await run_scripts(self.call_all, calls)

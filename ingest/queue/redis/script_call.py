@@ -1,5 +1,6 @@
 """A call of a script, as one of several."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,29 @@ class ScriptCall(msgspec.Struct, frozen=True):
     def by_text(self) -> tuple[Any, ...]:
         """Return the command for a server that does not have the script."""
         return "EVAL", self.script.script, len(self.keys), *self.keys, *self.arguments
+
+
+class RunsScripts(ABC):
+    """Runs scripts over one connection or several. A server is sent the text of a script only if it does not have it."""
+
+    @abstractmethod
+    async def call(self, *parts: Any) -> Any:
+        """Send a command and return its reply, as Redis gives it."""
+
+    @abstractmethod
+    async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands together, and return their replies in order. An error reply is an exception among them."""
+
+    async def run(self, script: AsyncScript, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Run a script."""
+        try:
+            return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self.call("EVAL", script.script, len(keys), *keys, *arguments)
+
+    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts as `call_all` sends commands."""
+        return await run_scripts(self.call_all, calls)
 
 
 async def run_scripts(

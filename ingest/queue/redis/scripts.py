@@ -23,21 +23,9 @@ _ABSENT = ("unknown command", "NOPERM", "no permissions")
 _NEEDS = re.compile(r"^-- needs: (.+)$", re.MULTILINE)
 
 
-def load(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
-    """One script on `client`. Redis is sent its text only when it does not have it."""
-    script: AsyncScript = client.register_script(script_text(name, has_xnack=has_xnack))
-    return script
-
-
-def load_combined(client: Redis, name: str, *, has_xnack: bool = False) -> AsyncScript:
-    """The script that runs several calls of one script, see `combined_calls`."""
-    script: AsyncScript = client.register_script(combined_text(name, has_xnack=has_xnack))
-    return script
-
-
-def load_step(client: Redis, name: str) -> AsyncScript:
-    """The script that runs another one as a step of a job, see `_job_step.lua`."""
-    script: AsyncScript = client.register_script(step_text(name))
+def load(client: Redis, name: str, *, within: str = "", has_xnack: bool = False) -> AsyncScript:
+    """One script on `client`, see `script_text`. Redis is sent its text only when it does not have it."""
+    script: AsyncScript = client.register_script(script_text(name, within=within, has_xnack=has_xnack))
     return script
 
 
@@ -61,35 +49,17 @@ async def has_xnack(client: Redis, key: str) -> bool:
 
 
 @cache
-def script_text(name: str, *, has_xnack: bool) -> str:
-    """A script and the parts that it needs, for a server with or without `XNACK`."""
-    flags, body = _flags_and_body(name, has_xnack=has_xnack)
-    return flags + body
+def script_text(name: str, *, within: str = "", has_xnack: bool = False) -> str:
+    """A script and the parts that it needs, for a server with or without `XNACK`.
 
-
-@cache
-def combined_text(name: str, *, has_xnack: bool) -> str:
-    """The text of a script as a function, which `_combined.lua` calls for each part."""
-    return _wrapped(name, "combined", has_xnack=has_xnack)
-
-
-@cache
-def step_text(name: str) -> str:
-    """The text of a script as a function, which `_job_step.lua` calls."""
-    return _wrapped(name, "job_step", has_xnack=False)
-
-
-def _wrapped(name: str, by: str, *, has_xnack: bool) -> str:
-    flags, body = _flags_and_body(name, has_xnack=has_xnack)
-    return f"{flags}local function part(KEYS, ARGV)\n{body}\nend\n{_part(by)}"
-
-
-def _flags_and_body(name: str, *, has_xnack: bool) -> tuple[str, str]:
+    If `within` names a part, it is a function that the part calls: `combined` for several calls of the script, or `job_step` for a job.
+    """
     text = _read(name)
     # Redis reads flags in the first line only.
     flags = text[: text.index("\n") + 1] if text.startswith("#!") else ""
     values = f"local has_xnack, record_seconds = {str(has_xnack).lower()}, {RECORD_SECONDS}\n"
-    return flags, "".join((values, *map(_part, _needed_by(text)), text.removeprefix(flags)))
+    body = "".join((values, *map(_part, _needed_by(text)), text.removeprefix(flags)))
+    return flags + (f"local function part(KEYS, ARGV)\n{body}\nend\n{_part(within)}" if within else body)
 
 
 def _needed_by(text: str) -> list[str]:

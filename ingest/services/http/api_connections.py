@@ -18,10 +18,10 @@ from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.stored_orders.order_connections import OrderConnections
 from ingest.operations.stored_orders.orders import Orders
-from ingest.queue.operate.partitioned.dead_letters import PartitionedDeadLetters
-from ingest.queue.operate.partitioned.monitor import PartitionedMonitor
-from ingest.queue.operate.partitioned.retries import PartitionedRetries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.repeated_calls import refuse_to_wait
+from ingest.queue.operate.retries import Retries
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
@@ -113,9 +113,9 @@ async def _open_source(
                 producer,
                 IdempotentCalls(redis, servers.stream, partitions=servers.partitions),
                 orders,
-                PartitionedMonitor(redis, layout, servers.group),
-                PartitionedRetries(redis, layout, servers.group, assumed),
-                PartitionedDeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait, assumed=assumed),
+                Monitor(redis, layout, servers.group),
+                Retries(redis, layout, servers.group, assumed),
+                DeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait, assumed=assumed),
                 AuditLog(pool, servers.source),
                 Backfills(pool, servers.source),
                 Jobs(pool, servers.source),

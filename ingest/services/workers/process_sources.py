@@ -73,7 +73,9 @@ class ProcessSources:
                     self.remove(name)
             workers = SourceWorkers(opened, shutdown, on_open, self)
             # A bug there ends the process, which the supervisor starts again.
-            await while_renewed(workers.run(sources, self._changed), shared.controls.run())
+            await while_renewed(
+                while_renewed(workers.run(sources, self._changed), shared.controls.run()), shared.jobs.run()
+            )
 
     def _at_start(self) -> "dict[str, Settings]":
         return {name: configured.settings for name, configured in self._configured.items()}

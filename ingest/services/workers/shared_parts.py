@@ -18,6 +18,7 @@ from ingest.flow.isolation import Isolation
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
+from ingest.services.workers.job_search import JobSearch
 from ingest.store.connections.shared_connections import SharedConnections
 from ingest.telemetry.logs import change_level
 
@@ -47,6 +48,7 @@ class SharedParts(msgspec.Struct, frozen=True):
         store: connections to PostgreSQL.
         clock: the queue server's time.
         controls: set by operators.
+        jobs: finds the waiting ones.
         slots: orders in flight.
         rows: documents between fetch and commit.
         size: bytes of these documents.
@@ -57,6 +59,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     store: SharedConnections
     clock: SharedClock
     controls: FollowedControls
+    jobs: JobSearch
     slots: Shares
     rows: Shares
     size: Shares
@@ -94,7 +97,7 @@ async def shared_parts(settings: "Settings", name: str) -> AsyncIterator[SharedP
         slots, rows, size = map(Shares, totals)
         clock = SharedClock()
         controls = await follow_controls(settings, queue, name, clock)
-        yield SharedParts(queue, store, clock, controls, slots, rows, size, Isolation())
+        yield SharedParts(queue, store, clock, controls, JobSearch(store.of_source()), slots, rows, size, Isolation())
 
 
 async def follow_controls(

@@ -5,7 +5,6 @@ begins a preview again, because it changes nothing, and continues a remap.
 """
 
 import asyncio
-import random
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.flow.deliver.order_requests import OrderRequests
 from ingest.flow.followed_controls import SourceControls
 from ingest.operations.leased import while_renewed
+from ingest.services.workers.job_search import KINDS, SELDOM, JobSearch
 from ingest.store.backfills import LeaseLost
 from ingest.store.connections.statements import Fetches
 from ingest.store.jobs import Jobs, waiting_jobs
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("jobs")
 
-_KINDS = (JobKind.PREVIEW, JobKind.REMAP)
-# Seconds between two looks for a waiting job, on average.
-_LOOK_EVERY = 5.0
-# After a denied or locked statement. Each costs batches of orders their connection to PostgreSQL, or seconds of waiting.
-_LOOK_SELDOM = 60.0
 _RENEW_EVERY = 1.0
 # Seconds to release the lease when the process stops.
 _LAST_WAIT = 2.0
@@ -47,6 +42,7 @@ class WorkerJobs:
         connection: to PostgreSQL.
         controls: of the source.
         holder: the name of this process.
+        search: finds the waiting jobs of the process.
         requests: of orders.
     """
 
@@ -57,6 +53,7 @@ class WorkerJobs:
         connection: Fetches,
         controls: SourceControls,
         holder: str,
+        search: JobSearch,
         requests: OrderRequests,
     ) -> None:
         self._settings = settings
@@ -66,32 +63,33 @@ class WorkerJobs:
         self._controls = controls
         self._holder = holder
         self._requests = requests
+        self._wanted = search.wanted(settings.source)
         self._closed = asyncio.Event()
         self._problem = ""
 
     async def run(self) -> None:
         """Run waiting jobs until cancelled or closed."""
         while not self._closed.is_set():
-            pause = _LOOK_EVERY
+            await self._wanted.wait()
             try:
                 if not self._controls.is_drained:
                     await self._run_waiting()
                 self._problem = ""
             except Unavailable as error:
-                if isinstance(error, UserError | StoreLocked):
-                    pause = _LOOK_SELDOM
                 # An outage is logged elsewhere. If access is denied, the operator has to act.
                 if isinstance(error, UserError):
                     self._report(str(error))
-            # Spread, so that the processes do not look at the same time.
-            await self._is_closed_within(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
+                if isinstance(error, UserError | StoreLocked):
+                    await self._is_closed_within(SELDOM)
+            self._wanted.clear()
 
     def close(self) -> None:
         """See `FleetPart`. The lease of a running job is released."""
         self._closed.set()
+        self._wanted.set()
 
     async def _run_waiting(self) -> None:
-        for _, job in await waiting_jobs(self._connection, [self._settings.source], _KINDS):
+        for _, job in await waiting_jobs(self._connection, [self._settings.source], KINDS):
             if not self._closed.is_set() and (held := await self._jobs.take(job, self._holder)):
                 await self._run(held)
 

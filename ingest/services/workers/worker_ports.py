@@ -4,7 +4,7 @@ If the process dies here, no delivery has been read through these connections, o
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,13 +33,12 @@ from ingest.flow.ports import (
 )
 from ingest.flow.read.reader import BLOCK
 from ingest.process.lifecycle import allow_connections
-from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.consumer import OpenPartition, QueueConsumer, open_partition
 from ingest.queue.consume.count_reports import CountReports
-from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.routed_connection import QueueConnection
+from ingest.services.workers.job_search import JobSearch
 from ingest.services.workers.order_history import open_history
 from ingest.services.workers.shared_parts import SharedParts, follow_controls
 from ingest.services.workers.worker_jobs import WorkerJobs
@@ -103,7 +102,7 @@ class Ports(msgspec.Struct, frozen=True):
 class Classes(msgspec.Struct, frozen=True):
     """The classes that implement the ports. A test may replace one by a class that counts, waits or dies."""
 
-    consumer: type[Consumer] = Consumer
+    partition: OpenPartition = open_partition
     store: type[OrderStore] = OrderStore
     upstream: type[UpstreamClient] = UpstreamClient
 
@@ -146,20 +145,16 @@ async def open_ports(
             dsn = settings.postgres_dsn.get_secret_value()
             return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
-        def open_partition(queue: str, reading: QueueConnection) -> AbstractAsyncContextManager[Consumer]:
-            named = (queue, settings.group, name, BLOCK, source.results_age)
-            return classes.consumer.sharing(connections, *named, reading)
-
-        async def open_consumer() -> PartitionedConsumer:
-            opening = PartitionedConsumer.open(
+        async def open_consumer() -> QueueConsumer:
+            opening = QueueConsumer.open(
                 connections,
                 LayoutRecord(connections.control, settings.stream, settings.partitions),
-                open_partition,
                 settings.group,
                 name,
                 BLOCK,
                 settings.heartbeat_ttl,
-                keeps_results=source.results_age > 0,
+                source.results_age,
+                classes.partition,
             )
             return await stack.enter_async_context(opening)
 
@@ -197,8 +192,11 @@ async def open_ports(
         fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + name
         fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
+        # A separate connection would be idle nearly always.
+        job_store = store.connection if shared is None else shared.store.of_source()
+        search = JobSearch(job_store) if shared is None else shared.jobs
         if shared is None:
-            fleet_parts.append(followed)
+            fleet_parts += [followed, search]
         if source.order_list is not None:
             from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
@@ -206,8 +204,6 @@ async def open_ports(
             opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)
             fleet_parts += await stack.enter_async_context(opened)
         queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
-        # A separate connection would be idle nearly always.
-        job_store = store.connection if shared is None else shared.store.of_source()
         yield Ports(
             queue,
             store,
@@ -221,5 +217,5 @@ async def open_ports(
             history,
             name,
             tracing,
-            partial(WorkerJobs, settings, connections.control, job_store, controls, name),
+            partial(WorkerJobs, settings, connections.control, job_store, controls, name, search),
         )

@@ -12,7 +12,7 @@ from support import eventually
 
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.monitor import PartitionMonitor
 
 GROUP = "ingest"
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]
@@ -107,6 +107,6 @@ async def test_the_lag_does_not_see_pending_released_or_scheduled_work_and_the_m
         await consumer.reschedule(scheduled, 60.0, 2)
 
     [group] = await redis.xinfo_groups(keys.stream)
-    state = await Monitor(redis, queue_name, GROUP).state()
+    state = await PartitionMonitor(redis, queue_name, GROUP).state()
     assert group["lag"] == 0
     assert (state.depth, state.pending, state.retries) == (0, 2, 1)

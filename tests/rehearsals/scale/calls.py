@@ -12,8 +12,8 @@ from rehearsals.scale.state import GROUP, Size, add, fall_silent, fill, hold
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.scanner import Page, QueueScanner, _Position
+from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.scanner import Page, PartitionScanner, _Position
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
@@ -81,13 +81,13 @@ class Calls:
 
     async def _look(self, meter: Meter) -> None:
         async with control_client(self._url) as client:
-            monitor = Monitor(client, self._queue, GROUP)
+            monitor = PartitionMonitor(client, self._queue, GROUP)
             for _ in range(_TIMES):
                 async with meter.call("status: state"):
                     await monitor.state()
                 async with meter.call("status: consumers"):
                     await monitor.consumers()
-            scanner = QueueScanner(client, self._queue, GROUP)
+            scanner = PartitionScanner(client, self._queue, GROUP)
             main = _Position(self._keys.stream, self._keys.settled)
             for name, part in (("main lane", scanner._lane(main)), ("retries", scanner._retries())):
                 async with meter.call(f"reconcile: a page of the {name}"), aclosing(part) as pages:

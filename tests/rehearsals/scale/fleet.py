@@ -17,8 +17,7 @@ from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
-from ingest.queue.consume.consumer import Consumer
-from ingest.queue.consume.partitioned.consumer import PartitionedConsumer
+from ingest.queue.consume.consumer import QueueConsumer
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -32,7 +31,7 @@ class Member:
     """One process of the fleet."""
 
     name: str
-    consumer: PartitionedConsumer
+    consumer: QueueConsumer
     reader: Reader
     heartbeats: Heartbeats
     maintenance: GroupMaintenance
@@ -79,10 +78,9 @@ class Fleet:
 
     async def _join(self, stack: AsyncExitStack, name: str) -> None:
         connections = await stack.enter_async_context(QueueConnections.open(self._url))
-        opening = PartitionedConsumer.open(
+        opening = QueueConsumer.open(
             connections,
             LayoutRecord(connections.control, self._queue, self._partitions),
-            lambda queue, reading: Consumer.sharing(connections, queue, GROUP, name, self._block, reading=reading),
             GROUP,
             name,
             self._block,

@@ -31,7 +31,7 @@ from ingest.bench.stage import Stage, stage
 from ingest.lab.http_api import wait_until_served
 from ingest.lab.servers.server import free_port
 from ingest.lab.session import orderly_exit
-from ingest.queue.redis.scripts import combined_text, script_text, step_text
+from ingest.queue.redis.scripts import script_text
 
 PAGE_SECONDS, SHOW_SECONDS, SLOW_MS, LEAST_SHARE, LEAST_REPLAYED = 0.5, 1.0, 20.0, 0.9, 20_000
 _FILTERS = (
@@ -200,14 +200,14 @@ def _named(command: bytes) -> str:
 def _scripts() -> dict[str, str]:
     """The names of all scripts by their SHA-1."""
     names = [file.name.removesuffix(".lua") for file in files("ingest.queue.lua").iterdir() if file.name[0] != "_"]
-    kinds = (("", script_text), (" (combined)", combined_text))
+    kinds = (("", ""), (" (combined)", "combined"))
     texts = [
-        (f"{name}{kind}", make(name, has_xnack=has_xnack))
+        (f"{name}{kind}", script_text(name, within=within, has_xnack=has_xnack))
         for name in names
         for has_xnack in (False, True)
-        for kind, make in kinds
+        for kind, within in kinds
     ]
-    texts += [(f"{name} (step)", step_text(name)) for name in names]
+    texts += [(f"{name} (step)", script_text(name, within="job_step")) for name in names]
     return {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(): name for name, text in texts}
 
 

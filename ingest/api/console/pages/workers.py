@@ -13,8 +13,7 @@ from ingest.api.console.templating import url
 from ingest.domain.operating.controls import LOG_LEVELS, Drain, names_of
 from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
-from ingest.queue.operate.monitor import ConsumerState
-from ingest.queue.operate.partitioned.monitor import merged
+from ingest.queue.operate.monitor import ConsumerState, merged
 
 _LIMIT = 200
 

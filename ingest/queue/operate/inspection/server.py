@@ -27,7 +27,7 @@ from ingest.queue.redis.connection import (
 )
 from ingest.queue.redis.scripts import has_xnack
 from ingest.queue.redis.topology import Server
-from ingest.queue.redis.topology.node_connections import Redirected
+from ingest.queue.redis.topology.role_connections import Redirected
 
 _PINGS = 5
 _NO_SCRIPT = "("  # does not compile, so it is not kept

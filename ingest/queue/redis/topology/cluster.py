@@ -7,8 +7,8 @@ from redis.crc import key_slot
 
 from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
-from ingest.queue.redis.checked_connections import CheckedTls, connection_options
-from ingest.queue.redis.topology.node_connections import NodeTcp, NodeTls
+from ingest.queue.redis.checked_connections import connection_options
+from ingest.queue.redis.topology.role_connections import NodeConnection
 from ingest.queue.redis.topology.slot_map import SlotMap
 
 
@@ -86,9 +86,8 @@ class ClusterNode:
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of connections to this node."""
-        options = connection_options(self._url.redis_url, **defaults)
         host, port = self.address
-        options["connection_class"] = NodeTls if issubclass(options["connection_class"], CheckedTls) else NodeTcp
+        options = connection_options(self._url.redis_url, NodeConnection, **defaults)
         return options | {"host": host, "port": port, "node": self}
 
     async def current_address(self) -> str:

@@ -1,7 +1,7 @@
 """The port of a topology: one Redis, a primary that Sentinels watch, or the nodes of a cluster."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 
 class Owner(Protocol):
@@ -50,3 +50,32 @@ class Topology(Protocol):
 
     async def primaries(self) -> Sequence[Server]:
         """Return all servers that own keys, for commands that concern a whole server, such as `SCAN` and `INFO`."""
+
+
+class SoleServer:
+    """The only server of a topology, which owns all keys. Keeps the contracts of `Owner` and of `Topology`.
+
+    Attributes:
+        name: of the server, instead of its address.
+    """
+
+    name: str
+
+    def owner_of(self, key: str) -> Self:
+        """Return this server."""
+        del key
+        return self
+
+    def last_server_of(self, key: str) -> str:
+        """Return the name of the server."""
+        del key
+        return self.name
+
+    async def server_of(self, key: str) -> Self:
+        """Return this server."""
+        del key
+        return self
+
+    async def primaries(self) -> tuple[Self]:
+        """Return this server."""
+        return (self,)

@@ -14,74 +14,45 @@ from typing import Any
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
-from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
-from ingest.queue.redis.checked_connections import CheckedTls, NoQueueThere, connection_options
+from ingest.queue.redis.checked_connections import NoQueueThere, connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.found_connections import (
-    PrimaryTcp,
-    PrimaryTls,
-    SentinelTcp,
-    SentinelTls,
-)
-from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
+from ingest.queue.redis.topology.lookups import LookupFailure, Lookups, summary_of
+from ingest.queue.redis.topology.port import SoleServer
+from ingest.queue.redis.topology.role_connections import PrimaryConnection, SentinelConnection
 
 # Seconds. Several Sentinels may have to be queried within the shortest timeout of a command.
 _SENTINEL_TIMEOUT = 0.5
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
 # For less than the four seconds after which the leases of the other side end.
 _CONFIRMED_FOR = 2.0
 
 
-class SentinelTopology:
+class SentinelTopology(SoleServer):
     """The primary owns all keys. Keeps the contracts of `Topology` and `Owner`."""
+
+    name = "the primary"
 
     def __init__(self, url: SentinelUrl) -> None:
         self._url = url
         self._primary = PrimaryAddress(url)
         self._votes = SentinelVotes(url, self._primary)
 
-    def owner_of(self, key: str) -> "SentinelTopology":
-        """Return the primary, whichever it is."""
-        del key
-        return self
-
-    def last_server_of(self, key: str) -> str:
-        """Return the name of the only server."""
-        del key
-        return "the primary"
-
     async def current_address(self) -> str:
         """Return the address of the primary."""
         return address_text(self._primary.confirmed or await self._primary.find())
-
-    async def server_of(self, key: str) -> "SentinelTopology":
-        """Return the primary, whichever it is."""
-        del key
-        return self
 
     async def confirm(self) -> None:
         """Check that the majority of the Sentinels reports the primary of this process. Between checks, it is confirmed for two seconds."""
         await self._votes.confirm()
 
-    async def primaries(self) -> "tuple[SentinelTopology]":
-        """Return the primary, whichever it is."""
-        return (self,)
-
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of connections that look up the primary when they connect."""
-        options = connection_options(self._url.redis_url, **defaults)
-        options["connection_class"] = PrimaryTls if issubclass(options["connection_class"], CheckedTls) else PrimaryTcp
-        return options | {"address": self._primary}
+        return connection_options(self._url.redis_url, PrimaryConnection, **defaults) | {"address": self._primary}
 
 
-class PrimaryAddress:
+class PrimaryAddress(Lookups):
     """Looks up the address of the primary, for all connections of a topology.
-
-    Connections that look it up at the same time share one lookup. While no connection to a found address succeeds, lookups are
-    delayed with exponential backoff and jitter, so that many processes do not query the Sentinels continuously.
 
     Args:
         url: addresses of the Sentinels and the name of the service.
@@ -89,14 +60,11 @@ class PrimaryAddress:
     """
 
     def __init__(self, url: SentinelUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        super().__init__(uniform)
         self._url = url
         # The Sentinel that responded last comes first.
         self._sentinels = list(url.sentinels)
-        self._uniform = uniform
-        self._turn = asyncio.Lock()
-        self._lookups = 0
-        self._found: Address | redis_errors.RedisError | None = None
-        self._unconfirmed = 0
+        self._found: Address = ("", 0)
         self._primary: Address | None = None
 
     @property
@@ -111,34 +79,19 @@ class PrimaryAddress:
             ConnectionError: no Sentinel responds.
             NoQueueThere: the Sentinels deny access, or do not watch the service.
         """
-        lookups = self._lookups
-        async with self._turn:
-            if lookups == self._lookups or self._found is None:
-                await asyncio.sleep(self._pause())
-                self._unconfirmed += 1
-                self._found = await self._look_up()
-                self._lookups += 1
-            found = self._found
-        if isinstance(found, redis_errors.RedisError):
-            raise found
-        return self._url.reached_at.get(found, found)
+        await self.refresh()
+        return self._url.reached_at.get(self._found, self._found)
 
     def confirm(self, address: Address) -> None:
         """Note that the server at an address is the primary. Connections to another one are closed before their next command."""
-        self._unconfirmed = 0
+        self.unconfirmed = 0
         self._primary = address
 
     def is_former(self, address: Address) -> bool:
         """Whether a connection has found another primary since then."""
         return self._primary is not None and self._primary != address
 
-    def _pause(self) -> float:
-        if not self._unconfirmed:
-            return 0.0
-        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._unconfirmed - 1)
-        return self._uniform(longest / 2, longest)
-
-    async def _look_up(self) -> Address | redis_errors.RedisError:
+    async def look_up(self) -> redis_errors.RedisError | None:
         """Query one Sentinel after the other."""
         failures: list[LookupFailure] = []
         for host, port in list(self._sentinels):
@@ -146,13 +99,13 @@ class PrimaryAddress:
             self._sentinels.remove((host, port))
             self._sentinels.append((host, port))
             try:
-                found = await _reported_by(self._url, (host, port))
+                self._found = await _reported_by(self._url, (host, port))
             except (redis_errors.RedisError, OSError) as error:
                 failures.append((f"Sentinel {host}:{port}", error))
                 continue
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
-            return found
+            return None
         return summary_of(failures)
 
 
@@ -221,8 +174,7 @@ async def _reported_by(url: SentinelUrl, address: Address) -> Address:
 
 def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis:
     """Return a client of one Sentinel, whose connections and commands take at most `timeout` seconds."""
-    options = connection_options(url.redis_url)
-    is_tls = issubclass(options["connection_class"], CheckedTls)
+    options = connection_options(url.redis_url, SentinelConnection)
     # Certificates, and how connections are made, but not the user of Redis.
     options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
     host, port = address
@@ -231,7 +183,6 @@ def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis
         "port": port,
         "username": url.username,
         "password": url.password,
-        "connection_class": SentinelTls if is_tls else SentinelTcp,
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
     }

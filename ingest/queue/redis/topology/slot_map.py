@@ -11,29 +11,23 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
-from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address
-from ingest.queue.redis.checked_connections import CheckedTls, connection_options
+from ingest.queue.redis.checked_connections import connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.lookup_failures import LookupFailure, summary_of
-from ingest.queue.redis.topology.node_connections import MemberTcp, MemberTls
+from ingest.queue.redis.topology.lookups import LookupFailure, Lookups, summary_of
+from ingest.queue.redis.topology.role_connections import MemberConnection
 
 _SLOTS = 16_384
 # Seconds. Several nodes may have to be queried within the shortest timeout of a command.
 _NODE_TIMEOUT = 0.5
 _MOST_ASKED = 3
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
 # Seconds after which the list of all primaries is read again.
 _FRESH = 5.0
 
 
-class SlotMap:
+class SlotMap(Lookups):
     """The owners of slots, for all connections of a topology.
-
-    Connections that need the map at the same time share one lookup. While a node that has failed is not replaced, lookups are
-    delayed with exponential backoff and jitter, so that many processes do not query the nodes continuously.
 
     Args:
         url: addresses of some nodes.
@@ -41,14 +35,10 @@ class SlotMap:
     """
 
     def __init__(self, url: ClusterUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        super().__init__(uniform)
         self._url = url
-        self._uniform = uniform
         self._owners: list[Address | None] = [None] * _SLOTS
-        self._turn = asyncio.Lock()
-        self._lookups = 0
         self._read_at = self._asked_at = float("-inf")
-        self._failure: redis_errors.RedisError | None = None
-        self._unconfirmed = 0
         # Nodes that have failed, each with the number of lookups before.
         self._suspects: dict[Address, int] = {}
 
@@ -60,8 +50,8 @@ class SlotMap:
             NoQueueThere: the nodes deny access, or form no cluster.
         """
         owner = self._owners[slot]
-        if owner is None or self._suspects.get(owner) == self._lookups:
-            await self._refresh()
+        if owner is None or self._suspects.get(owner) == self.lookups:
+            await self.refresh()
             owner = self._owners[slot]
         if owner is None:
             raise redis_errors.ConnectionError(f"no node of the cluster owns slot {slot}")
@@ -74,7 +64,7 @@ class SlotMap:
     async def primaries(self) -> list[Address]:
         """Return where all owners of slots are reached, in order, with those that have failed at the end. It raises as `find` does."""
         if asyncio.get_running_loop().time() - self._read_at > _FRESH or self._suspects:
-            await self._refresh()
+            await self.refresh()
         return sorted(self._known(), key=lambda each: (each in self._suspects, each))
 
     def is_primary(self, address: Address) -> bool:
@@ -85,11 +75,11 @@ class SlotMap:
         """Note that a node accepts connections and is a primary."""
         self._suspects.pop(address, None)
         if not self._suspects:
-            self._unconfirmed = 0
+            self.unconfirmed = 0
 
     def suspect(self, address: Address) -> None:
         """Note that a node has failed. Its slots are looked up before they are used again."""
-        self._suspects[address] = self._lookups
+        self._suspects[address] = self.lookups
 
     def moved(self, slot: int, owner: Address) -> None:
         """Note that a slot has moved to another node."""
@@ -102,29 +92,17 @@ class SlotMap:
     def _known(self) -> set[Address]:
         return {owner for owner in self._owners if owner is not None}
 
-    async def _refresh(self) -> None:
-        lookups = self._lookups
-        async with self._turn:
-            if lookups == self._lookups:
-                await asyncio.sleep(self._pause())
-                self._unconfirmed += 1
-                self._failure = await self._look_up()
-                self._asked_at = asyncio.get_running_loop().time()
-                self._lookups += 1
-            failure = self._failure
-        if failure is not None:
-            raise failure
+    def passed(self) -> float:
+        """See `Lookups`."""
+        return asyncio.get_running_loop().time() - self._asked_at
 
-    def _pause(self) -> float:
-        """Return the rest of the time that has to pass between two lookups."""
-        if not self._unconfirmed:
-            return 0.0
-        longest = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._unconfirmed - 1)
-        passed = asyncio.get_running_loop().time() - self._asked_at
-        return max(0.0, self._uniform(longest / 2, longest) - passed)
-
-    async def _look_up(self) -> redis_errors.RedisError | None:
+    async def look_up(self) -> redis_errors.RedisError | None:
         """Query one node after the other for the map. Returns an error if none responds."""
+        found = await self._read_map()
+        self._asked_at = asyncio.get_running_loop().time()
+        return found
+
+    async def _read_map(self) -> redis_errors.RedisError | None:
         failures: list[LookupFailure] = []
         for host, port in self._candidates():
             try:
@@ -144,22 +122,15 @@ class SlotMap:
         """
 
         def shuffled(addresses: set[Address]) -> list[Address]:
-            return sorted(addresses, key=lambda each: (each in self._suspects, self._uniform(0, 1)))
+            return sorted(addresses, key=lambda each: (each in self._suspects, self.uniform(0, 1)))
 
         known = shuffled(self._known() - self._suspects.keys())[:_MOST_ASKED]
         return list(dict.fromkeys([*known, *shuffled({*self._url.nodes})]))
 
     async def _ask(self, host: str, port: int) -> list[Address | None]:
         """Return the owner of each slot that a node reports."""
-        options = connection_options(self._url.redis_url)
-        is_tls = issubclass(options["connection_class"], CheckedTls)
-        options |= {
-            "host": host,
-            "port": port,
-            "connection_class": MemberTls if is_tls else MemberTcp,
-            "socket_timeout": _NODE_TIMEOUT,
-            "socket_connect_timeout": _NODE_TIMEOUT,
-        }
+        options = connection_options(self._url.redis_url, MemberConnection) | {"host": host, "port": port}
+        options |= {"socket_timeout": _NODE_TIMEOUT, "socket_connect_timeout": _NODE_TIMEOUT}
         async with ClosingClient.from_pool(ClosingPool(**options)) as node:
             # As two words, because redis-py would not return the reply as it is.
             reply: Any = await node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # redis-py leaves it so

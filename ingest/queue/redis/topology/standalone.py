@@ -4,28 +4,21 @@ from typing import Any
 
 from ingest.domain.redis_urls.redis_addresses import address_text
 from ingest.queue.redis.checked_connections import connection_options
+from ingest.queue.redis.topology.port import SoleServer
 
 
-class StandaloneTopology:
+class StandaloneTopology(SoleServer):
     """Owns all keys. Keeps the contracts of `Topology` and `Owner`.
 
     Raises:
         ValueError: the URL is invalid.
     """
 
+    name = "Redis"
+
     def __init__(self, url: str) -> None:
         self._url = url
         connection_options(url)
-
-    def owner_of(self, key: str) -> "StandaloneTopology":
-        """Return this server."""
-        del key
-        return self
-
-    def last_server_of(self, key: str) -> str:
-        """Return the name of the only server."""
-        del key
-        return "Redis"
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
         """Return the options of the URL."""
@@ -36,14 +29,5 @@ class StandaloneTopology:
         options = connection_options(self._url)
         return options.get("path") or address_text((options.get("host", "localhost"), options.get("port", 6379)))
 
-    async def server_of(self, key: str) -> "StandaloneTopology":
-        """Return this server."""
-        del key
-        return self
-
     async def confirm(self) -> None:
         """Confirm it, because there is no other server."""
-
-    async def primaries(self) -> "tuple[StandaloneTopology]":
-        """Return this server."""
-        return (self,)

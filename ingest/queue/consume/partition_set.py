@@ -5,28 +5,25 @@ Only this process uses the set. If the process dies, nothing of it is lost, beca
 
 import asyncio
 import random
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble, TroubleKind
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.consumer import Consumer
-from ingest.queue.consume.partitioned.partition import Kind, Partition, begun, log_end
-from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.server_trouble import trouble_of
+from ingest.queue.consume.partition import Kind, Partition, log_end, unless_known
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
-# A server whose replies take longer counts as slow, until they take less than half of it.
-_SLOW = 1.0
+# Seconds for which a call waits for slow servers while others have responded.
+WAIT = 1.0
 
 
 class PartitionSet:
     """The partitions of one queue.
 
     Attributes:
+        all: the partitions that are read, partition 0 first.
         consumers: how many processes read them.
         generation: of the layout with these partitions.
         changed: set when a heartbeat in the only partition reports another generation.
@@ -42,7 +39,7 @@ class PartitionSet:
         self._have_one_owner = have_one_owner
         self.server_of = server_of
         self.have_one_owner = True
-        self._read: tuple[Partition, ...] = ()
+        self.all: tuple[Partition, ...] = ()
         # By queue, partitions that could not be opened.
         self._unopened: dict[str, PartitionTrouble] = {}
         self._by_stream: dict[str, Partition] = {}
@@ -53,19 +50,14 @@ class PartitionSet:
         self.changed = asyncio.Event()
 
     @property
-    def all(self) -> tuple[Partition, ...]:
-        """The partitions that are read, partition 0 first."""
-        return self._read
-
-    @property
-    def only(self) -> Consumer | None:
-        """The consumer of the only partition, or None if the queue has several."""
-        return self._read[0].consumer if len(self._read) == 1 and not self._unopened else None
+    def only(self) -> Partition | None:
+        """The only partition, or None if the queue has several."""
+        return self.all[0] if len(self.all) == 1 and not self._unopened else None
 
     @property
     def troubles(self) -> list[PartitionTrouble]:
         """The troubles of some of several servers, shown to operators."""
-        of_read = [] if self.have_one_owner else [each.trouble for each in self._read]
+        of_read = [] if self.have_one_owner else [each.trouble for each in self.all]
         return [*self._unopened.values(), *(each for each in of_read if each is not None)]
 
     def ready(self, kind: Kind) -> tuple[Partition, ...]:
@@ -74,10 +66,10 @@ class PartitionSet:
         Calls that fail are tried again after a pause that grows.
         """
         if self.have_one_owner:
-            return self._read  # one server has all partitions or none, and the caller waits
+            return self.all  # one server has all partitions or none, and the caller waits
         now = asyncio.get_running_loop().time()
-        found = tuple(each for each in self._read if each.is_ready(kind, now))
-        return found or self._read
+        found = tuple(each for each in self.all if each.is_ready(kind, now))
+        return found or self.all
 
     def rotated(self, kind: Kind) -> tuple[Partition, ...]:
         """Return the partitions that are `ready`, beginning with a random one, so that none is always the last."""
@@ -86,15 +78,20 @@ class PartitionSet:
         return ready[first:] + ready[:first]
 
     async def each(
-        self, kind: Kind, partitions: Iterable[Partition], call: Callable[[Partition], Awaitable[_T]], wait: float
+        self,
+        kind: Kind,
+        call: Callable[[Partition], Awaitable[_T]],
+        partitions: Iterable[Partition] | None = None,
+        wait: float = WAIT,
     ) -> dict[Partition, _T]:
-        """Make a call to each of these partitions, and return the results that are there after `wait` seconds.
+        """Make a call to each of these partitions, or each that is `ready`, and return the results that are there after `wait` seconds.
 
         A call that takes longer continues, and the next call of this method returns its result instead of making another one.
 
         Raises:
             QueueUnavailable: calls have failed, and none has succeeded.
         """
+        partitions = self.ready(kind) if partitions is None else partitions
         if self.only is not None:
             return {partition: await call(partition) for partition in partitions}
         running = {}
@@ -125,8 +122,8 @@ class PartitionSet:
         kind: Kind,
         items: Iterable[_Item],
         stream_of: Callable[[_Item], str],
-        call: Callable[[Consumer, list[_Item]], Awaitable[_T]],
-        wait: float,
+        call: Callable[[Partition, list[_Item]], Awaitable[_T]],
+        wait: float = WAIT,
     ) -> list[_T]:
         """Send items to the partitions of their streams, and return the replies that are there after `wait` seconds.
 
@@ -137,7 +134,7 @@ class PartitionSet:
         ready = {*self.ready(kind)}
         for item in items:
             partition = self._by_stream[stream_of(item)]
-            if partition in ready or partition not in self._read:
+            if partition in ready or partition not in self.all:
                 self._outbox[kind, partition].append(item)
                 wanted[partition] = None
             else:
@@ -147,12 +144,12 @@ class PartitionSet:
         async def send_waiting(partition: Partition) -> list[_T]:
             replies = []
             while own := self._outbox.pop((kind, partition), []):
-                replies.append(await call(partition.consumer, own))
+                replies.append(await call(partition, own))
             return replies
 
         found: list[_T] = []
         while wanted:
-            for replies in (await self.each(kind, wanted, send_waiting, wait)).values():
+            for replies in (await self.each(kind, send_waiting, wanted, wait)).values():
                 found += replies
             # A call that had ended before this one was found instead of being made.
             left = {key for key in self._outbox if key not in self._running}
@@ -173,9 +170,11 @@ class PartitionSet:
             result = await call(*arguments)
         except QueueUnavailable as error:
             partition.may_own_more = True
-            self._failed(kind, partition, error)
+            if not self.have_one_owner:
+                partition.failed(kind, error, self.server_of)
             raise
-        self._succeeded(kind, partition, clock() - began_at)
+        if not self.have_one_owner:
+            partition.succeeded(kind, clock() - began_at, self.server_of)
         return result
 
     def replace(
@@ -188,19 +187,19 @@ class PartitionSet:
             generation: of the layout.
             unopened: the errors of the others, by the name of their queue.
         """
-        self._read, self.generation = tuple(partitions), generation
-        streams = {stream: each for each in partitions for stream in each.consumer.reading.streams}
+        self.all, self.generation = tuple(partitions), generation
+        streams = {stream: each for each in partitions for stream in each.reading.streams}
         self._by_stream |= streams
         self.have_one_owner = self._have_one_owner(streams)
         before, self._unopened = self._unopened, {}
         for queue, error in unopened.items():
-            self._unopened[queue] = self._unless_known(before.pop(queue, None), queue, error)
+            self._unopened[queue] = unless_known(before.pop(queue, None), queue, self.server_of, error)
         for trouble in before.values():
             log_end(trouble)
 
-    def of(self, stream: str) -> Consumer:
-        """Return the consumer of the partition to which a stream belongs."""
-        return self._by_stream[stream].consumer
+    def of(self, stream: str) -> Partition:
+        """Return the partition to which a stream belongs."""
+        return self._by_stream[stream]
 
     async def close(self) -> None:
         """End the calls whose replies are outstanding."""
@@ -217,31 +216,3 @@ class PartitionSet:
             return await self.attempt(kind, partition, call, partition)
         except QueueUnavailable as error:
             return error
-
-    def _failed(self, kind: Kind, partition: Partition, error: QueueUnavailable) -> None:
-        if self.have_one_owner:
-            return
-        partition.leave_out(kind, asyncio.get_running_loop().time())
-        partition.unavailable = self._unless_known(partition.unavailable, partition.queue, error)
-
-    def _succeeded(self, kind: Kind, partition: Partition, seconds: float) -> None:
-        if self.have_one_owner:
-            return
-        had = partition.trouble
-        partition.troubles.pop(kind, None)
-        if not partition.troubles:
-            partition.unavailable = None
-        # A read waits for entries.
-        if kind != "read" and seconds > _SLOW and partition.slow is None:
-            partition.slow = self._begun(partition.queue, TroubleKind.SLOW, f"a reply after {seconds:.1f} s")
-        elif kind != "read" and seconds < _SLOW / 2:
-            partition.slow = None
-        if had is not None and partition.trouble is None:
-            log_end(had)
-
-    def _unless_known(self, known: PartitionTrouble | None, queue: str, error: QueueUnavailable) -> PartitionTrouble:
-        kind = trouble_of(error)
-        return known if known is not None and known.kind is kind else self._begun(queue, kind, str(error))
-
-    def _begun(self, queue: str, kind: TroubleKind, error: str) -> PartitionTrouble:
-        return begun(PartitionTrouble(queue, self.server_of(Keys.of(queue).stream), kind, error, time.time()))

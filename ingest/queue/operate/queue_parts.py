@@ -33,6 +33,23 @@ class Reached(Generic[_Part, _Result]):
     missing: Sequence[PartitionTrouble]
 
 
+class Progress:
+    """The number of entries that were examined in several parts, one after the other."""
+
+    def __init__(self, on_progress: Callable[[int], None]) -> None:
+        self._on_progress = on_progress
+        self._before = self._last = 0
+
+    def note(self, count: int) -> None:
+        """Note how many were examined in this part so far."""
+        self._last = count
+        self._on_progress(self._before + count)
+
+    def end_part(self) -> None:
+        """Add up this part."""
+        self._before, self._last = self._before + self._last, 0
+
+
 class QueueParts(Generic[_Part]):
     """Makes the part of each partition when it is first needed.
 

@@ -11,11 +11,9 @@ import msgspec
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.idle_reads import by_stream
-from ingest.queue.consume.partitioned.partition import Partition
-from ingest.queue.consume.partitioned.partition_set import PartitionSet
-from ingest.queue.consume.partitioned.shares import Share
-from ingest.queue.consume.waiting_read import read_command
+from ingest.queue.consume.idle_reads import by_stream, read_command
+from ingest.queue.consume.partition import Partition, Share
+from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
@@ -108,14 +106,14 @@ class ServerReads:
             await asyncio.wait(reads)
 
     def _server_of(self, partition: Partition) -> str:
-        return self._partitions.server_of(partition.consumer.reading.streams[0])
+        return self._partitions.server_of(partition.reading.streams[0])
 
     async def _read_server(self, shares: Sequence[Share]) -> list[Delivery]:
         """Read partitions of one server. Does not wait for entries."""
         # Decided once, because another call to a partition may change it before the replies come.
-        by_lanes = [partition.consumer.reading.express_has_more for partition, _ in shares]
+        by_lanes = [partition.reading.express_has_more for partition, _ in shares]
         commands = [
-            read_command(self._group, self._name, partition.consumer.reading.streams, share)
+            read_command(self._group, self._name, partition.reading.streams, share)
             for (partition, share), is_by_lanes in zip(shares, by_lanes, strict=True)
             if not is_by_lanes
         ]
@@ -142,7 +140,7 @@ class ServerReads:
         return found
 
     async def _by_lanes(self, partition: Partition, share: int) -> list[Delivery]:
-        taken = await partition.consumer.reading.read(share, 0.0)
+        taken = await partition.reading.read(share, 0.0)
         partition.has_backlog = len(taken) >= share
         return taken
 
@@ -153,8 +151,8 @@ class ServerReads:
                     raise reply
         except NoGroup:
             partition.has_backlog = False
-            await partition.consumer.access.restore_group()
+            await partition.access.restore_group()
             return []
-        taken = await partition.consumer.reading.received(by_stream(reply), share, share)
+        taken = await partition.reading.received(by_stream(reply), share, share)
         partition.has_backlog = len(taken) >= share
         return taken
