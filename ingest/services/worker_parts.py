@@ -5,13 +5,13 @@ Public: the service itself, its tests and its benches build workers here, each w
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
-from ingest.flow.clock import SharedClock, steady
+from ingest.flow.clock import steady
 from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
@@ -33,7 +33,7 @@ from ingest.flow.settle.late_orders import LateOrders
 from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
-from ingest.services.workers.shared_parts import Limits, SharedParts
+from ingest.services.workers.shared_parts import Limits, SharedParts, shared_parts
 from ingest.services.workers.traced_worker import traced_ports
 from ingest.services.workers.worker_ports import Classes, Ports, Queue, open_ports
 from ingest.sources.source import Source
@@ -42,7 +42,7 @@ from ingest.telemetry.metrics import WorkerMetrics
 if TYPE_CHECKING:
     from ingest.settings import Settings
 
-__all__ = ["Classes", "Limits", "Ports", "Queue", "SharedParts", "build_worker", "open_ports", "open_worker"]
+__all__ = ["Classes", "Limits", "Ports", "Queue", "SharedParts", "build_worker", "open_worker", "shared_parts"]
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -161,12 +161,10 @@ async def open_worker(
     settings: "Settings",
     source: Source,
     metrics: WorkerMetrics,
-    name: str,
+    shared: SharedParts,
     classes: Classes | None = None,
-    clock: SharedClock | None = None,
-    shared: SharedParts | None = None,
 ) -> AsyncIterator[Worker]:
     """Open a worker with its connections. See `open_ports`."""
-    async with open_ports(settings, source, metrics, name, classes, clock, shared) as ports:
-        with shared.limits() if shared is not None else nullcontext() as limits:
+    async with open_ports(settings, source, metrics, shared, classes) as ports:
+        with shared.limits() as limits:
             yield build_worker(settings, source.tuned(ports.controls.tuning), ports, metrics, limits)

@@ -19,7 +19,8 @@ from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
 from ingest.services.workers.job_search import JobSearch
-from ingest.store.connections.shared_connections import SharedConnections
+from ingest.store.connections.connection import BATCH_TIMEOUT
+from ingest.store.connections.shared_connections import MOST_CONNECTIONS, SharedConnections
 from ingest.telemetry.logs import change_level
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     """The parts that the sources of one process share.
 
     Attributes:
+        name: of the consumers of this process.
         queue: connections to Redis.
         store: connections to PostgreSQL.
         clock: the queue server's time.
@@ -55,6 +57,7 @@ class SharedParts(msgspec.Struct, frozen=True):
         isolation: of entries that may kill the process.
     """
 
+    name: str
     queue: QueueConnections
     store: SharedConnections
     clock: SharedClock
@@ -79,8 +82,16 @@ class SharedParts(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def shared_parts(settings: "Settings", name: str) -> AsyncIterator[SharedParts]:
-    """Open the parts that the sources of the process `name` share. Waits for unavailable servers.
+async def shared_parts(
+    settings: "Settings", name: str, *, clock: SharedClock | None = None, batch_timeout: float = BATCH_TIMEOUT
+) -> AsyncIterator[SharedParts]:
+    """Open the parts that the sources of a process share. Waits for unavailable servers.
+
+    Args:
+        settings: of the process.
+        name: of its consumers.
+        clock: set to the queue server's time.
+        batch_timeout: seconds for a batch of orders to be stored.
 
     Raises:
         UserError: a server denies access.
@@ -89,18 +100,27 @@ async def shared_parts(settings: "Settings", name: str) -> AsyncIterator[SharedP
 
         async def open_connections() -> SharedConnections:
             dsn = settings.postgres_dsn.get_secret_value()
-            return await stack.enter_async_context(SharedConnections.open(dsn))
+            opening = SharedConnections.open(dsn, size=_connections(settings), timeout=batch_timeout)
+            return await stack.enter_async_context(opening)
 
         store = await until_ready("postgres", open_connections)
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
         totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
         slots, rows, size = map(Shares, totals)
-        clock = SharedClock()
-        controls = await follow_controls(settings, queue, name, clock)
-        yield SharedParts(queue, store, clock, controls, JobSearch(store.of_source()), slots, rows, size, Isolation())
+        clock = clock or SharedClock()
+        controls = await _follow_controls(settings, queue, name, clock)
+        jobs = JobSearch(store.of_source())
+        yield SharedParts(name, queue, store, clock, controls, jobs, slots, rows, size, Isolation())
 
 
-async def follow_controls(
+def _connections(settings: "Settings") -> int:
+    """The connections to PostgreSQL. Batches of the only source do not wait for its history or its list."""
+    if settings.sources is not None:
+        return MOST_CONNECTIONS
+    return 1 + (settings.history > 0) + (settings.order_list is not None)
+
+
+async def _follow_controls(
     settings: "Settings", connections: QueueConnections, name: str, clock: SharedClock
 ) -> FollowedControls:
     """The controls of the process `name`, read once. Its user may lack the right to them, and nothing is controlled then."""

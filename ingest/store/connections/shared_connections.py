@@ -19,8 +19,8 @@ from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_
 MOST_CONNECTIONS = 4
 """The connections of one process. Batches take milliseconds, so that more would only help while statements wait for locks."""
 
-# As for the connection of a single source, see `ingest.store.orders.order_store`.
-_LOCK_TIMEOUT = 2.0
+# Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
+_LOCK_SHARE = 2 / 15
 # Seconds of a statement from which on its source counts as slow. A usual batch takes less than a tenth.
 _SLOW = 0.5
 
@@ -64,14 +64,12 @@ class SharedConnections:
     Args:
         dsn: DSN of the database.
         pooled: see `Reconnecting`.
-        timeout: seconds for a statement to finish.
-        lock_timeout: seconds to wait for each lock.
+        timeout: seconds for a statement to finish, of which a share is spent on waiting for each lock.
         size: number of connections.
     """
 
-    def __init__(
-        self, dsn: str, *, pooled: bool, timeout: float, lock_timeout: float, size: int = MOST_CONNECTIONS
-    ) -> None:
+    def __init__(self, dsn: str, *, pooled: bool, timeout: float, size: int) -> None:
+        lock_timeout = timeout * _LOCK_SHARE
         self._all = [Reconnecting(dsn, pooled=pooled, timeout=timeout, lock_timeout=lock_timeout) for _ in range(size)]
         # The most recently used connection is reused first, so that few are open with few sources.
         self._free = [*self._all]
@@ -82,14 +80,20 @@ class SharedConnections:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, dsn: str) -> AsyncIterator[Self]:
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        size: int = MOST_CONNECTIONS,
+        timeout: float = BATCH_TIMEOUT,  # noqa: ASYNC109  of each statement
+    ) -> AsyncIterator[Self]:
         """Open the connections, and close them at the end.
 
         Raises:
             StoreUnavailable: PostgreSQL cannot be reached now.
             UserError: PostgreSQL denies access.
         """
-        shared = cls(dsn, pooled=await is_behind_pooler(dsn), timeout=BATCH_TIMEOUT, lock_timeout=_LOCK_TIMEOUT)
+        shared = cls(dsn, pooled=await is_behind_pooler(dsn), timeout=timeout, size=size)
         try:
             yield shared
         finally:
