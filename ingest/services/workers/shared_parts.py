@@ -4,8 +4,8 @@ If the process dies here, no delivery has been read through these connections, o
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -32,13 +32,40 @@ class Limits(msgspec.Struct, frozen=True):
 
     Attributes:
         slots: of the orders in flight.
-        buffer: of the documents between fetch and commit, and of their bytes.
+        rows: of the documents between fetch and commit.
+        size: of the bytes of these documents.
         isolation: of entries, from the other sources.
     """
 
     slots: Share
-    buffer: tuple[Share, Share]
+    rows: Share
+    size: Share
     isolation: Isolation
+
+
+class SharedLimits(msgspec.Struct, frozen=True):
+    """The limits of one process, which its sources share. Attributes as in `Limits`."""
+
+    slots: Shares
+    rows: Shares
+    size: Shares
+    isolation: Isolation
+
+    @classmethod
+    def of(cls, settings: "Settings") -> Self:
+        """The limits that the settings of a process describe."""
+        return cls(Shares(settings.concurrency), Shares(settings.batch_rows), Shares(settings.batch_bytes), Isolation())
+
+    @contextmanager
+    def of_source(self) -> Iterator[Limits]:
+        """Give a source its share of each limit while the block runs."""
+        shares = (self.slots, self.rows, self.size)
+        slots, rows, size = each = [all_shares.add() for all_shares in shares]
+        try:
+            yield Limits(slots, rows, size, self.isolation)
+        finally:
+            for all_shares, share in zip(shares, each, strict=True):
+                all_shares.remove(share)
 
 
 class SharedParts(msgspec.Struct, frozen=True):
@@ -51,10 +78,7 @@ class SharedParts(msgspec.Struct, frozen=True):
         clock: the queue server's time.
         controls: set by operators.
         jobs: finds the waiting ones.
-        slots: orders in flight.
-        rows: documents between fetch and commit.
-        size: bytes of these documents.
-        isolation: of entries that may kill the process.
+        limits: of the process.
     """
 
     name: str
@@ -63,22 +87,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     clock: SharedClock
     controls: FollowedControls
     jobs: JobSearch
-    slots: Shares
-    rows: Shares
-    size: Shares
-    isolation: Isolation
-
-    @contextmanager
-    def limits(self) -> Iterator[Limits]:
-        """Give a source its share of each limit while the block runs."""
-        with ExitStack() as stack:
-
-            def share_of(shares: Shares) -> Share:
-                share = shares.add()
-                stack.callback(shares.remove, share)
-                return share
-
-            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)), self.isolation)
+    limits: SharedLimits
 
 
 @asynccontextmanager
@@ -105,12 +114,9 @@ async def shared_parts(
 
         store = await until_ready("postgres", open_connections)
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
-        totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
-        slots, rows, size = map(Shares, totals)
         clock = clock or SharedClock()
         controls = await _follow_controls(settings, queue, name, clock)
-        jobs = JobSearch(store.of_source())
-        yield SharedParts(name, queue, store, clock, controls, jobs, slots, rows, size, Isolation())
+        yield SharedParts(name, queue, store, clock, controls, JobSearch(store.of_source()), SharedLimits.of(settings))
 
 
 def _connections(settings: "Settings") -> int:
