@@ -20,7 +20,7 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
 from ingest.services.workers.job_search import JobSearch
 from ingest.store.connections.connection import BATCH_TIMEOUT
-from ingest.store.connections.shared_connections import MOST_CONNECTIONS, SharedConnections
+from ingest.store.connections.pool import MOST_CONNECTIONS, Pool
 from ingest.telemetry.logs import change_level
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SharedParts(msgspec.Struct, frozen=True):
 
     name: str
     queue: QueueConnections
-    store: SharedConnections
+    store: Pool
     clock: SharedClock
     controls: FollowedControls
     jobs: JobSearch
@@ -107,9 +107,9 @@ async def shared_parts(
     """
     async with AsyncExitStack() as stack:
 
-        async def open_connections() -> SharedConnections:
+        async def open_connections() -> Pool:
             dsn = settings.postgres_dsn.get_secret_value()
-            opening = SharedConnections.open(dsn, size=_connections(settings), timeout=batch_timeout)
+            opening = Pool.open_for_batches(dsn, size=_connections(settings), timeout=batch_timeout)
             return await stack.enter_async_context(opening)
 
         store = await until_ready("postgres", open_connections)

@@ -18,7 +18,7 @@ from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connections.connection import BATCH_TIMEOUT
-from ingest.store.connections.shared_connections import SharedConnections
+from ingest.store.connections.pool import Pool
 from ingest.store.connections.statements import Statements
 from ingest.store.connections.translation import may_be_of_a_row
 from ingest.store.orders.columns import arguments
@@ -68,7 +68,7 @@ class OrderStore:
     @asynccontextmanager
     async def open(cls, dsn: str, source: str = UNNAMED) -> AsyncIterator[Self]:
         """Open a store with its own connection."""
-        async with SharedConnections.open(dsn, size=1, timeout=cls.timeout) as shared:
+        async with Pool.open_for_batches(dsn, size=1, timeout=cls.timeout) as shared:
             yield cls(shared.of_source(), source)
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
