@@ -17,6 +17,7 @@ from ingest.services.producers import open_producer
 from ingest.services.workers.shared_parts import SharedParts
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
+from ingest.store.connections.pool import SourceRecords
 from ingest.store.polls import Polls
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.lists.order_list import HttpOrderList
@@ -61,7 +62,7 @@ async def open_list_parts(
     if options is None:
         yield ()
         return
-    name, now, records = shared.name, shared.clock.utc, shared.store.of_source()
+    name, now, records = shared.name, shared.clock.utc, SourceRecords(shared.store.of_source())
     async with AsyncExitStack() as stack:
         parts: list[FleetPart] = []
         quota = pacing.quota

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import asyncpg
 
-from ingest.domain.errors import RowsRefused, StoreUnavailable
+from ingest.domain.errors import StoreUnavailable
 from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
-from ingest.store.connections.translation import StoreRefused
+from ingest.store.connections.translation import blaming_no_row
 
 MOST_CONNECTIONS = 4
 """The connections of one process. Batches take milliseconds, so that more would only help while statements wait for locks."""
@@ -59,6 +59,18 @@ class SourceConnection:
             finally:
                 self._is_slow = time.monotonic() - started_at >= _SLOW
                 self._pool.release(connection, was_slow=was_slow)
+
+
+class SourceRecords:
+    """The connection of one source for statements that store no order. `fetch` raises the errors of `Pool.fetch`."""
+
+    def __init__(self, connection: SourceConnection) -> None:
+        self._connection = connection
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement, and return its rows."""
+        with blaming_no_row():
+            return await self._connection.fetch(statement, *arguments)
 
 
 class Pool:
@@ -137,11 +149,8 @@ class Pool:
         except TimeoutError:
             raise StoreUnavailable(f"all {self._size} connections are busy") from None
         try:
-            return await connection.fetch(statement, *arguments)
-        except RowsRefused as error:
-            if error.is_certain:
-                raise
-            raise StoreRefused(f"PostgreSQL reports: {error}") from error
+            with blaming_no_row():
+                return await connection.fetch(statement, *arguments)
         finally:
             self.release(connection, was_slow=False)
 
@@ -169,6 +178,7 @@ class Pool:
 
     async def acquire(self, *, is_slow: bool) -> Reconnecting:
         """Wait for a connection, in order of the calls. If it is cancelled, no connection is acquired."""
+        await self.prepare()
         if not self._waiting and self._may_take(is_slow=is_slow):
             return self._take(is_slow=is_slow)
         granted: asyncio.Future[Reconnecting] = asyncio.get_running_loop().create_future()
