@@ -23,7 +23,7 @@ from ingest.process.lifecycle import (
 )
 from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.operate.monitor import traps_of_servers
+from ingest.queue.operate.partition_monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.tracing import require_tracing, tracing_of
@@ -129,7 +129,7 @@ async def prepare(
 
         async def make_group(queue: str) -> QueueUnavailable | None:
             try:
-                # Nothing is read.
+                # It sends no reads.
                 opening = connections.access(queue, settings.group, "prepare", connections.looking)
                 async with limit, opening as access:
                     await access.ensure_group()

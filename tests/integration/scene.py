@@ -27,7 +27,7 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.backends import Backends
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import Classes

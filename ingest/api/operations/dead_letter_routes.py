@@ -25,7 +25,8 @@ from ingest.operations.failed_orders.dead_letter_json import as_object
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.dead_letter_pages import is_entry_id
-from ingest.queue.operate.dead_letters import Change, DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.partition_dead_letters import Change
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

@@ -25,7 +25,8 @@ from ingest.operations.audit import Operation
 from ingest.operations.failed_orders import retries as operations
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.partition_retries import Position
+from ingest.queue.operate.retries import Retries
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

@@ -16,8 +16,10 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
-from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
-from ingest.queue.operate.retries import PartitionRetries, Position, Retries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.partition_retries import PartitionRetries, Position
+from ingest.queue.operate.retries import Retries
 
 _EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.

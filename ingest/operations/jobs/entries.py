@@ -17,11 +17,13 @@ from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.domain.operating.selection_json import dead_letter_selection, retry_selection
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letter_pages import together
-from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
+from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.partition_retries import PartitionRetries, Position, RetryPage
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.operate.retries import PartitionRetries, Position, Retries, RetryPage
+from ingest.queue.operate.retries import Retries
 
 NEWEST = "newest"
 """In the selection of dead letters: the newest one of each partition that belongs to the job, by the name of the partition's queue."""

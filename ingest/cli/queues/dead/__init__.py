@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ingest.domain.operating.jobs import JobRequest
     from ingest.operations.backends import Backends
-    from ingest.queue.operate.dead_letters import Change, Survey
+    from ingest.queue.operate.partition_dead_letters import Change, Survey
 
 COMMANDS = ("list", "groups", "show", "replay", "drop", "export")
 

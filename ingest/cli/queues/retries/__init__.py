@@ -146,8 +146,9 @@ def _change(words: dict[str, str], apply: Callable[..., Any], options: Changing,
     from ingest.domain.operating.jobs import JobKind
     from ingest.operations.failed_orders.retries import survey
     from ingest.operations.jobs.requests import retry_request
+    from ingest.queue.operate.partition_retries import PAGE
     from ingest.queue.operate.queue_parts import layout_reader
-    from ingest.queue.operate.retries import PAGE, Retries
+    from ingest.queue.operate.retries import Retries
 
     async def apply_to(backends: "Backends", found: Any, on_progress: Any, on_wait: Callable[[str], None]) -> int:
         async def request(client: "Redis") -> "JobRequest":

@@ -18,7 +18,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import GroupedEntries
-from ingest.queue.operate.retries import Position, RetryPage
+from ingest.queue.operate.partition_retries import Position, RetryPage
 
 _PATH = f"{ROOT}/retries"
 _LIMIT = 100
