@@ -16,18 +16,18 @@ class BufferLimit:
     Space is acquired before a document is decoded, which multiplies its size, and released when its delivery is settled.
     A document that is larger than the whole space gets all of it.
 
+    Attributes:
+        rows: most documents of all sources.
+
     Args:
-        rows: most documents.
-        size: most bytes of them, as fetched.
-        shares: of both in the process. None if no other source uses them.
+        rows: the share of the documents in the process.
+        size: the share of their bytes, as fetched.
     """
 
-    def __init__(self, rows: int, size: int, shares: tuple[Share, Share] | None = None) -> None:
-        self.rows = rows
+    def __init__(self, rows: Share, size: Share) -> None:
+        self.rows = rows.total
+        self._rows = rows
         self._size = size
-        self._shares = shares
-        self._rows_taken = 0
-        self._size_taken = 0
         # In order, because small documents could otherwise keep overtaking a large one.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiting_observer: Callable[[], None] = lambda: None
@@ -54,7 +54,7 @@ class BufferLimit:
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, granted))
-        for share in self._shares or ():
+        for share in (self._rows, self._size):
             share.wait(self._grant)
         self._waiting_observer()
         try:
@@ -68,13 +68,8 @@ class BufferLimit:
 
     def release(self, *sizes: int) -> None:
         """Release the space of documents of these sizes."""
-        size = sum(sizes)
-        self._rows_taken -= len(sizes)
-        self._size_taken -= size
-        if self._shares is not None:
-            rows_share, size_share = self._shares
-            rows_share.release(len(sizes))
-            size_share.release(size)
+        self._rows.release(len(sizes))
+        self._size.release(sum(sizes))
         if self._waiting:
             self._grant()
 
@@ -87,22 +82,13 @@ class BufferLimit:
                 self._take(size)
                 granted.set_result(None)
         if not waiting:
-            for share in self._shares or ():
+            for share in (self._rows, self._size):
                 share.stop_waiting()
 
     def _take(self, size: int) -> None:
-        self._rows_taken += 1
-        self._size_taken += size
-        if self._shares is not None:
-            rows_share, size_share = self._shares
-            rows_share.take()
-            size_share.take(size)
+        self._rows.take()
+        self._size.take(size)
 
     def _has_for(self, size: int) -> bool:
-        has_room = self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)
-        return has_room and (self._shares is None or _has_share_for(size, *self._shares))
-
-
-def _has_share_for(size: int, rows_share: Share, size_share: Share) -> bool:
-    """Whether the process has space for a document. A document larger than its share waits until no source exceeds its share."""
-    return rows_share.room() > 0 and (size_share.room() >= size or size_share.has_all_for(size))
+        """Whether there is space for a document. One larger than the share waits until no source exceeds its share."""
+        return self._rows.room() > 0 and (self._size.room() >= size or self._size.has_all_for(size))

@@ -21,7 +21,7 @@ class Shares:
     """
 
     def __init__(self, total: int) -> None:
-        self._total = total
+        self.total = total
         self._shares: list[Share] = []
         self._waiting: dict[Share, Callable[[], None]] = {}
         # Of each source, and of the other half: what no source has taken.
@@ -57,9 +57,9 @@ class Shares:
 
     def _divide(self, shares: list["Share"]) -> None:
         self._shares = shares
-        reserved = self._total if len(shares) == 1 else self._total // 2
+        reserved = self.total if len(shares) == 1 else self.total // 2
         self.reserve = max(1, reserved // len(shares)) if shares else 0
-        self.common = self._total - self.reserve * len(shares)
+        self.common = self.total - self.reserve * len(shares)
         self.free = self.common - sum(max(0, share.taken - self.reserve) for share in shares)
 
 
@@ -76,10 +76,17 @@ class Share:
         self._shares = shares
         self.taken = 0
 
+    @property
+    def total(self) -> int:
+        """The capacity that all sources share."""
+        return self._shares.total
+
     def room(self) -> int:
         """How much more the source may take now."""
         shares = self._shares
         own = shares.reserve - self.taken
+        if shares.free <= 0:  # the only source has no other half
+            return max(0, own)
         # The smallest number after which the source has taken `_GREED` times the free amount.
         further = -((-_GREED * shares.free - min(0, own)) // (_GREED + 1))
         return max(0, own) + max(0, further)
@@ -90,16 +97,17 @@ class Share:
 
     def take(self, amount: int = 1) -> None:
         """Take so much, even if it is more than `room`."""
-        before = max(0, self.taken - self._shares.reserve)
-        self.taken += amount
-        self._shares.free -= max(0, self.taken - self._shares.reserve) - before
+        before, self.taken = self.taken, self.taken + amount
+        reserve = self._shares.reserve
+        if self.taken > reserve:
+            self._shares.free -= self.taken - max(before, reserve)
 
     def release(self, amount: int = 1) -> None:
         """Release the taken share. Others may take it if it belonged to the other half."""
-        before = max(0, self.taken - self._shares.reserve)
-        self.taken -= amount
-        if before:
-            self._shares.free += before - max(0, self.taken - self._shares.reserve)
+        before, self.taken = self.taken, self.taken - amount
+        reserve = self._shares.reserve
+        if before > reserve:
+            self._shares.free += before - max(self.taken, reserve)
             self._shares.notify()
 
     def detach(self) -> None:

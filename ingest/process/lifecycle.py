@@ -111,9 +111,16 @@ def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
     try:
         uvloop.run(to_the_end())
     except* UserError as refused:
-        _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))
+        _log.error("refused", problem="; ".join(problems_of(refused)))
         code = 1
     return code
+
+
+def problems_of(error: BaseException) -> list[str]:
+    """Return the text of an error, or of each error in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return [problem for each in error.exceptions for problem in problems_of(each)]
+    return [str(error)]
 
 
 def serve_until_stopped(serving: AbstractAsyncContextManager[None], lifeline: int) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.source_name import UNNAMED
 from ingest.flow.availability import AvailabilityLog, until_ready
 from ingest.flow.shutdown import Shutdown
 from ingest.process.child import Child
@@ -21,24 +20,21 @@ from ingest.process.lifecycle import (
     run_to_the_end,
     serve_until_stopped,
     stop_on,
-    unless,
 )
 from ingest.process.supervisor import Supervisor
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.operate.monitor import traps_of_servers
+from ingest.queue.operate.partition_monitor import traps_of_servers
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.tracing import require_tracing, tracing_of
-from ingest.services.worker_parts import open_worker
 from ingest.services.workers.process_sources import ProcessSources
-from ingest.services.workers.source_workers import run_until_tuned
-from ingest.services.workers.sources_reload import ReadAgain, SourcesReload
+from ingest.services.workers.sources_reload import Published, ReadAgain, SourcesReload, never_published
 from ingest.services.workers.worker_report import WorkerReport
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
-from ingest.telemetry.metrics import IN_FLIGHT, ProcessMetrics, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.metrics import IN_FLIGHT, ProcessMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 
 if TYPE_CHECKING:
@@ -70,11 +66,15 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     shared_metrics = worker_shared_metrics(settings.processes, list(sources))
     # A name that no other command uses, and that a restarted process of this one keeps, because its entries are pending under it.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    reload = SourcesReload(Path(settings.sources), sources, read_again) if settings.sources is not None else None
+    reload: SourcesReload | None = None
+    published: Published = never_published
+    if settings.sources is not None:
+        reload = SourcesReload(Path(settings.sources), sources, read_again)
+        published = reload.published
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, configured, reload, shared_metrics, slot, f"{identity}-{slot}"),
+            partial(_worker_process, settings, configured, published, shared_metrics, slot, f"{identity}-{slot}"),
             on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
@@ -82,8 +82,7 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     if listener is not None:
         serve = partial(_metrics_process, settings, shared_metrics, listener)
         children.append(Child("metrics", serve, listener=listener))
-    if reload is not None:
-        children.append(reload.child)
+    children += [reload.child] if reload is not None else []
     report = WorkerReport(shared_metrics, has_sources=settings.sources is not None)
     code = Supervisor(children, settings.shutdown_grace, reload=reload, report=report).run()
     # A process that stops by itself reports its own. A killed process has left its gauge unchanged.
@@ -130,7 +129,7 @@ async def prepare(
 
         async def make_group(queue: str) -> QueueUnavailable | None:
             try:
-                # Nothing is read.
+                # It sends no reads.
                 opening = connections.access(queue, settings.group, "prepare", connections.looking)
                 async with limit, opening as access:
                     await access.ensure_group()
@@ -160,7 +159,7 @@ async def prepare(
 def _worker_process(
     settings: "Settings",
     configured: Mapping[str, ConfiguredSource],
-    reload: SourcesReload | None,
+    published: Published,
     shared_metrics: SharedMetrics,
     slot: int,
     name: str,
@@ -174,24 +173,10 @@ def _worker_process(
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with tracing_of(settings, "worker"):
-                if reload is None:
-                    await _run_only_source(configured[UNNAMED], WorkerMetrics.on(shared_metrics, slot), name, shutdown)
-                else:
-                    process = ProcessSources(settings, configured, reload, shared_metrics, slot, name)
-                    await process.run(shutdown, partial(metrics.ready.set, 1.0))
+                process = ProcessSources(settings, configured, published, shared_metrics, slot, name)
+                await process.run(shutdown, partial(metrics.ready.set, 1.0))
 
     return run_to_the_end(main)
-
-
-async def _run_only_source(configured: ConfiguredSource, metrics: WorkerMetrics, name: str, shutdown: Shutdown) -> None:
-    """Run the worker of the only source, whose failure ends the process. It is opened again when its limits have changed."""
-    while not shutdown.requested.is_set():
-        async with AsyncExitStack() as stack:
-            opening = stack.enter_async_context(open_worker(configured.settings, configured.source, metrics, name))
-            worker = await unless(shutdown.requested, opening)
-            if worker is not None:
-                metrics.ready.set(1.0)
-                await run_until_tuned(worker, shutdown)
 
 
 def _metrics_process(

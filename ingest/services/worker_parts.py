@@ -5,13 +5,13 @@ Public: the service itself, its tests and its benches build workers here, each w
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
-from ingest.flow.clock import SharedClock, steady
+from ingest.flow.clock import steady
 from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.deliver.gate import Gate
@@ -33,7 +33,7 @@ from ingest.flow.settle.late_orders import LateOrders
 from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
-from ingest.services.workers.shared_parts import Limits, SharedParts
+from ingest.services.workers.shared_parts import Limits, SharedLimits, SharedParts, shared_parts
 from ingest.services.workers.traced_worker import traced_ports
 from ingest.services.workers.worker_ports import Classes, Ports, Queue, open_ports
 from ingest.sources.source import Source
@@ -42,7 +42,17 @@ from ingest.telemetry.metrics import WorkerMetrics
 if TYPE_CHECKING:
     from ingest.settings import Settings
 
-__all__ = ["Classes", "Limits", "Ports", "Queue", "SharedParts", "build_worker", "open_ports", "open_worker"]
+__all__ = [
+    "Classes",
+    "Limits",
+    "Ports",
+    "Queue",
+    "SharedLimits",
+    "SharedParts",
+    "build_worker",
+    "open_worker",
+    "shared_parts",
+]
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -55,7 +65,7 @@ def build_worker(
     source: Source,
     ports: Ports,
     metrics: WorkerMetrics,
-    limits: Limits | None = None,
+    limits: Limits,
     *,
     clock: Callable[[], float] = time.monotonic,
     lease_clock: Callable[[], float] = steady,
@@ -67,7 +77,7 @@ def build_worker(
         source: the source of the orders.
         ports: connections of the worker.
         metrics: counters of the source.
-        limits: shares of the limits of the process. None if this is the only source.
+        limits: shares of the limits of the process.
         clock: monotonic seconds.
         lease_clock: seconds for heartbeats and leases, including the time that the machine sleeps, as in `ports.clock`.
     """
@@ -88,14 +98,10 @@ def build_worker(
         source.requests,
         clock=clock,
     )
-    isolation = limits.isolation if limits else None
-    if isolation is not None:
-        isolation.add(held, reads)
-    gate = Gate(
-        circuit, pace, ports.controls, partial(isolation.is_for_another, held) if isolation is not None else None
-    )
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots if limits else None)
-    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes, limits.buffer if limits else None)
+    limits.isolation.add(held, reads)
+    gate = Gate(circuit, pace, ports.controls, partial(limits.isolation.is_for_another, held))
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots)
+    buffer = BufferLimit(limits.rows, limits.size)
     recorder = None
     if ports.history is not None:
         recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)
@@ -112,7 +118,7 @@ def build_worker(
         on_outdated=metrics.outdated_documents.inc,
         since=recorder.since if recorder is not None else not_recorded,
     )
-    executor = Executor(handler, settlement, held, scheduler, gate, circuit, isolation)
+    executor = Executor(handler, settlement, held, scheduler, gate, circuit, limits.isolation)
     reader = Reader(
         queue.reading,
         Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),
@@ -161,12 +167,10 @@ async def open_worker(
     settings: "Settings",
     source: Source,
     metrics: WorkerMetrics,
-    name: str,
+    shared: SharedParts,
     classes: Classes | None = None,
-    clock: SharedClock | None = None,
-    shared: SharedParts | None = None,
 ) -> AsyncIterator[Worker]:
     """Open a worker with its connections. See `open_ports`."""
-    async with open_ports(settings, source, metrics, name, classes, clock, shared) as ports:
-        with shared.limits() if shared is not None else nullcontext() as limits:
+    async with open_ports(settings, source, metrics, shared, classes) as ports:
+        with shared.limits.of_source() as limits:
             yield build_worker(settings, source.tuned(ports.controls.tuning), ports, metrics, limits)

@@ -13,8 +13,8 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.queue_state import FAR_AHEAD, Lane
 from ingest.domain.errors import UserError
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
 from ingest.queue.operate.order_search import PartitionSearch
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.partitions.lane_repair import LaneRepair
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client

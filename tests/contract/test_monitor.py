@@ -16,7 +16,7 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.outage import Outage
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.redis.connection import control_client
 
 pytestmark = pytest.mark.topologies

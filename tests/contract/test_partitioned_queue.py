@@ -16,8 +16,9 @@ from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser, Removed
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.operate.partition_retries import Position
 from ingest.queue.operate.queue_parts import ReadLayout
-from ingest.queue.operate.retries import Position, Retries
+from ingest.queue.operate.retries import Retries
 from ingest.queue.operate.scanner import Location, QueueScanner
 
 pytestmark = pytest.mark.topologies

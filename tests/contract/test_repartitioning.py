@@ -14,14 +14,14 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import PartitionDeadLetters
 from ingest.queue.operate.erasing import PartitionEraser
+from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.partitions.change_hold import ChangeHold, HeldChange
 from ingest.queue.partitions.draining import ChangedMeanwhile, Draining
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key
 from ingest.queue.partitions.repartitioning import Repartitioning
+from ingest.queue.produce.partition_producer import PartitionProducer, ProducerOptions
 from ingest.queue.produce.producer_errors import QueueClosed
-from ingest.queue.produce.queue_producer import PartitionProducer, ProducerOptions
 from ingest.queue.produce.submission import submissions
 
 pytestmark = pytest.mark.topologies

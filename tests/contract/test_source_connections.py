@@ -7,7 +7,7 @@ import pytest
 from support import connected
 
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.connections.shared_connections import SharedConnections, SourceConnection
+from ingest.store.connections.pool import Pool, SourceConnection
 
 
 async def seconds_of(source: SourceConnection, statement: str = "SELECT 1") -> float:
@@ -24,7 +24,7 @@ async def count(dsn: str) -> int:
 
 
 async def test_one_source_uses_one_connection_and_many_use_four(dsn: str) -> None:
-    async with SharedConnections.open(dsn) as shared:
+    async with Pool.open_for_batches(dsn) as shared:
         sources = [shared.of_source() for _ in range(10)]
         await asyncio.gather(*(sources[0].fetch("SELECT pg_sleep(0.05)") for _ in range(3)))
         of_one = await count(dsn)
@@ -35,7 +35,7 @@ async def test_one_source_uses_one_connection_and_many_use_four(dsn: str) -> Non
 
 
 async def test_sources_with_slow_statements_leave_connections_to_the_others(dsn: str) -> None:
-    async with SharedConnections.open(dsn) as shared:
+    async with Pool.open_for_batches(dsn) as shared:
         slow, fast = [shared.of_source() for _ in range(6)], shared.of_source()
         for _ in range(2):
             waiting = [asyncio.create_task(source.fetch("SELECT pg_sleep(0.6)")) for source in slow]
@@ -47,7 +47,7 @@ async def test_sources_with_slow_statements_leave_connections_to_the_others(dsn:
 
 
 async def test_a_cancelled_statement_gives_its_place_to_the_next_one(dsn: str) -> None:
-    async with SharedConnections.open(dsn) as shared:
+    async with Pool.open_for_batches(dsn) as shared:
         busy = [asyncio.create_task(shared.of_source().fetch("SELECT pg_sleep(30)")) for _ in range(4)]
         await asyncio.sleep(0.05)
         waiting = [asyncio.create_task(shared.of_source().fetch("SELECT 1")) for _ in range(2)]
@@ -64,7 +64,7 @@ async def test_a_cancelled_statement_gives_its_place_to_the_next_one(dsn: str) -
 
 
 async def test_a_failed_statement_gives_its_connection_back(dsn: str) -> None:
-    async with SharedConnections.open(dsn) as shared:
+    async with Pool.open_for_batches(dsn) as shared:
         for _ in range(6):
             with pytest.raises(StoreUnavailable):
                 await shared.of_source().fetch("SELECT * FROM nowhere")

@@ -10,7 +10,7 @@ from support import connected, eventually
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.store.connections.connection import Reconnecting, connect
-from ingest.store.connections.pool import Pool
+from ingest.store.connections.pool import Pool, SourceRecords
 from ingest.store.connections.translation import StoreRefused, translated
 from ingest.store.schema import migrate, migrations
 
@@ -74,7 +74,7 @@ async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: st
 
 async def test_where_no_row_is_stored_a_refusal_is_for_a_person_to_put_right(dsn: str) -> None:
     async with connect(dsn) as connection, Pool.open(dsn) as pool:
-        for look in (connection.fetch, pool.fetch):
+        for look in (connection.fetch, pool.fetch, SourceRecords(pool.of_source()).fetch):
             with pytest.raises(StoreRefused, match=r"^PostgreSQL reports: division by zero \(22012\)$"), translated():
                 await look("SELECT 1 / 0")
 

@@ -17,7 +17,7 @@ from ingest.domain.operating.backfill import Backfill, BackfillProgress, Backfil
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import MainLane
 from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.producers import open_producer
 from ingest.settings import load_settings

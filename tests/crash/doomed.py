@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
@@ -17,13 +18,17 @@ from ingest.process.child import Child
 from ingest.process.lifecycle import stop_on
 from ingest.process.supervisor import Supervisor
 from ingest.services.worker import note_death
-from ingest.services.worker_parts import Classes, open_worker
+from ingest.services.worker_parts import Classes
 from ingest.settings import Settings, load_settings
-from ingest.sources.from_settings import source_of
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient
+
+# A program's path begins with its own folder, and the tests' helpers are in the one above.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from opened_worker import opened_worker
 
 POISON = "poison"
 
@@ -55,9 +60,7 @@ def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifelin
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
-        async with open_worker(
-            settings, source_of(settings, os.environ), metrics, f"doomed-{slot}", Classes(upstream=Upstream)
-        ) as worker:
+        async with opened_worker(settings, metrics, f"doomed-{slot}", Classes(upstream=Upstream)) as worker:
             await worker.run(shutdown)
 
     asyncio.run(main())

@@ -17,9 +17,8 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
-from ingest.services.worker_parts import Classes, open_worker
+from ingest.services.worker_parts import Classes
 from ingest.settings import load_settings
-from ingest.sources.from_settings import source_of
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -29,6 +28,7 @@ from ingest.upstream.client import UpstreamClient
 sys.path.append(str(Path(__file__).parents[1]))
 
 from consumers import Consumer
+from opened_worker import opened_worker
 
 
 class Fate:
@@ -150,9 +150,7 @@ async def main() -> None:
     settings = load_settings()
     setup_logs("json", "info")
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    async with open_worker(
-        settings, source_of(settings, os.environ), metrics, sys.argv[2], Classes(Queue, Store, Upstream)
-    ) as worker:
+    async with opened_worker(settings, metrics, sys.argv[2], Classes(Queue, Store, Upstream)) as worker:
         await worker.run(shutdown)
 
 

@@ -13,11 +13,13 @@ from fakes.store import MemoryStore
 from fakes.upstream import MemoryUpstream
 from fakes.virtual_time import now, until
 
+from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
+from ingest.flow.shares import Shares
 from ingest.flow.shutdown import Shutdown
-from ingest.services.worker_parts import Ports, Queue, build_worker
+from ingest.services.worker_parts import Ports, Queue, SharedLimits, build_worker
 from ingest.settings import load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -32,6 +34,11 @@ def metrics() -> WorkerMetrics:
 def gauge() -> Gauge:
     """A gauge that is never read."""
     return Gauge(memoryview(array("d", [0.0])), 0)
+
+
+def buffer_limit(rows: int, size: int) -> BufferLimit:
+    """The space of the only source."""
+    return BufferLimit(Shares(rows).add(), Shares(size).add())
 
 
 @dataclass
@@ -73,15 +80,17 @@ class Workplace:
         ports = Ports(
             Queue(queue, queue, queue, queue), self.store, self.upstream, pace, clock=SharedClock(monotonic=now)
         )
-        worker = build_worker(settings, source_of(settings, {}), ports, measured, clock=now, lease_clock=now)
-        shutdown = Shutdown(settings.shutdown_grace)
-        running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)
-        try:
-            yield running
-        finally:
-            await running.die()
-            if not running.task.cancelled():
-                running.task.result()  # a worker that failed fails its test
+        with SharedLimits.of(settings).of_source() as limits:
+            source = source_of(settings, {})
+            worker = build_worker(settings, source, ports, measured, limits, clock=now, lease_clock=now)
+            shutdown = Shutdown(settings.shutdown_grace)
+            running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)
+            try:
+                yield running
+            finally:
+                await running.die()
+                if not running.task.cancelled():
+                    running.task.result()  # a worker that failed fails its test
 
     async def finished(self, within: float = 60.0) -> None:
         """Wait until nothing is left to do."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from consumers import Consumer
+from fakes.workers import buffer_limit
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.orders.order import Order, decode_order
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
@@ -36,7 +36,7 @@ class Holder:
         self.consumer = consumer
         self.in_flight = Held(clock=clock)
         self.heartbeats = Heartbeats(consumer, self.in_flight, 3600.0, lifetime, SharedClock(), clock=clock)
-        self.buffer = BufferLimit(rows, SPACE)
+        self.buffer = buffer_limit(rows, SPACE)
 
     async def read(self, count: int = 1) -> list[Delivery]:
         """Read and hold entries, each of which already has an outcome."""

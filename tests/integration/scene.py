@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ import asyncpg
 import databases
 import msgspec
 from consumers import Consumer
+from opened_worker import opened_worker
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -27,12 +27,11 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.backends import Backends
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
-from ingest.services.worker_parts import Classes, open_worker
+from ingest.services.worker_parts import Classes
 from ingest.settings import Settings, load_settings
-from ingest.sources.from_settings import source_of
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WORKER_METRICS, WorkerMetrics, worker_shared_metrics
 
@@ -166,7 +165,7 @@ class Scene:
         registry.register(SharedMetricsCollector(shared_metrics))
         shutdown = Shutdown(settings.shutdown_grace)
         metrics = WorkerMetrics.on(shared_metrics, 0)
-        async with open_worker(settings, source_of(settings, os.environ), metrics, name, classes, clock) as worker:
+        async with opened_worker(settings, metrics, name, classes, clock) as worker:
             running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
             try:
                 yield running

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from integration.scene import Scene, document, ids
+from structlog.testing import capture_logs
 from support import eventually
 
 from ingest.domain.deliveries.selection import Selection
@@ -100,6 +101,24 @@ async def test_a_stopping_worker_writes_the_events_that_it_has_gathered(scene: S
 
     [event] = await scene.sql("SELECT * FROM order_history")
     assert (event["event"], event["reason"], event["took"]) == ("dead_lettered", "invalid_order", None)
+
+
+async def test_events_that_the_table_rejects_are_dropped_and_later_ones_are_recorded(scene: Scene) -> None:
+    await scene.sql("ALTER TABLE order_history ADD CONSTRAINT some_only CHECK (order_id <> 'rejected')")
+    await scene.add(order_id="rejected", document="{}")
+
+    async def is_refused() -> bool:
+        return any(log["event"] == "history_refused" for log in logs)
+
+    async def recorded() -> list[str]:
+        return [row["order_id"] for row in await scene.sql("SELECT order_id FROM order_history")]
+
+    with capture_logs() as logs:
+        async with scene.worker(history=3600.0):
+            await eventually(is_refused, within=60)
+            await scene.add(order_id="accepted", document="{}")
+
+            assert await eventually(recorded, within=60) == ["accepted"]
 
 
 async def test_without_the_setting_nothing_is_recorded(scene: Scene) -> None:

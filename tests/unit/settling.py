@@ -10,12 +10,11 @@ from fakes.queue import MemoryQueue
 from fakes.store import MemoryStore
 from fakes.upstream import document
 from fakes.virtual_time import now
-from fakes.workers import metrics
+from fakes.workers import buffer_limit, metrics
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import Outcome, Store
 from ingest.domain.orders.order import decode_order
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
@@ -51,7 +50,7 @@ class Process:
         self.metrics = metrics()
         self.in_flight = Held(clock=now)
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, 6.0, SharedClock(monotonic=now), clock=now)
-        self.buffer = BufferLimit(rows, 10**9)
+        self.buffer = buffer_limit(rows, 10**9)
         self.settlement = Settlement(
             self.queue, self.store, self.in_flight, self.heartbeats, self.metrics, self.buffer, now=now, clock=now
         )

@@ -27,7 +27,7 @@ async def test_orders_stored_within_a_moment_of_each_other_are_acked_together() 
 
         assert process.acks == 1
         assert len(process.in_flight) == 0
-        assert process.buffer._rows_taken == 0
+        assert process.buffer._rows.taken == 0
 
 
 @virtual_time
@@ -69,7 +69,7 @@ async def test_what_others_have_claimed_while_it_waited_is_not_acked() -> None:
         await until(lambda: len(process.in_flight) == 0)
 
         assert set(process.group.pending) == {lost.entry}
-        assert process.buffer._rows_taken == 0
+        assert process.buffer._rows.taken == 0
 
 
 # -- immediately --------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def test_an_ack_that_is_sent_again_after_a_failover_finishes_no_other_entr
         process.in_flight.add(processed, asyncio.create_task(asyncio.sleep(60)))
         process.group.refused[call] = 0
 
-        await until(lambda: process.buffer._rows_taken == 0)
+        await until(lambda: process.buffer._rows.taken == 0)
 
         assert process.group.holds("one") == [after]
         assert process.in_flight.holds(processed)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.upstream import response
-from fakes.workers import gauge
+from fakes.workers import buffer_limit, gauge
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import answering, circuit
@@ -17,7 +17,6 @@ from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Store
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument, Order, TruncatedDocument
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.deliver.handler import AttemptLimits, Handler
@@ -49,7 +48,7 @@ async def _stored(count: int) -> list[str]:
 async def outcome_of(mapping: str, document: bytes, *, large: int = 1 << 20) -> Outcome:
     handler = Handler(
         Sending(document),
-        DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), BufferLimit(10, 1_000_000)),
+        DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), buffer_limit(10, 1_000_000)),
         AttemptLimits(attempts=3, deliveries=5),
         circuit(answering(), window=0.0, stored=_stored),
         Pace(100, gauge(), Pauses()),

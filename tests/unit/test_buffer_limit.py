@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from fakes.workers import buffer_limit
 
 from ingest.flow.buffer_limit import BufferLimit
 
@@ -18,7 +19,7 @@ def taking(buffer: BufferLimit, size: int) -> asyncio.Task[None]:
 
 
 async def test_room_is_bounded_in_orders() -> None:
-    buffer = BufferLimit(2, 1_000)
+    buffer = buffer_limit(2, 1_000)
     await buffer.acquire(1)
     await buffer.acquire(1)
 
@@ -34,7 +35,7 @@ async def test_room_is_bounded_in_orders() -> None:
 
 
 async def test_room_is_bounded_in_bytes() -> None:
-    buffer = BufferLimit(100, 1_000)
+    buffer = buffer_limit(100, 1_000)
     await buffer.acquire(600)
 
     second = taking(buffer, 401)
@@ -47,7 +48,7 @@ async def test_room_is_bounded_in_bytes() -> None:
 
 
 async def test_a_document_larger_than_all_the_room_has_it_alone() -> None:
-    buffer = BufferLimit(100, 1_000)
+    buffer = buffer_limit(100, 1_000)
     await buffer.acquire(1)
 
     large = taking(buffer, 5_000)
@@ -66,7 +67,7 @@ async def test_a_document_larger_than_all_the_room_has_it_alone() -> None:
 
 
 async def test_small_documents_do_not_pass_a_large_one_that_waits() -> None:
-    buffer = BufferLimit(100, 1_000)
+    buffer = buffer_limit(100, 1_000)
     await buffer.acquire(900)
     large = taking(buffer, 800)
     await a_turn()
@@ -83,7 +84,7 @@ async def test_small_documents_do_not_pass_a_large_one_that_waits() -> None:
 
 @pytest.mark.parametrize("woken", [False, True])
 async def test_who_is_cancelled_while_it_waits_has_taken_nothing(*, woken: bool) -> None:
-    buffer = BufferLimit(1, 1_000)
+    buffer = buffer_limit(1, 1_000)
     await buffer.acquire(1)
     first, second = taking(buffer, 1), taking(buffer, 1)
     await a_turn()

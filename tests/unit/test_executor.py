@@ -14,8 +14,10 @@ from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.held import Held
+from ingest.flow.isolation import Isolation
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
+from ingest.flow.shares import Shares
 from ingest.flow.shutdown import Shutdown
 
 
@@ -40,8 +42,8 @@ async def test_what_was_read_and_not_requested_waits_when_the_api_asks_for_a_pau
     pace = Pace(1, gauge(), pauses, clock=now)
     healthy = circuit(clock=now)
     gate, requests = Gate(healthy, pace, SourceControls()), Requests(held)
-    scheduler = Scheduler(held, pace, gate, gauge(), 1)
-    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, healthy)
+    scheduler = Scheduler(held, pace, gate, gauge(), 1, Shares(1).add())
+    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, healthy, Isolation())
     started_at = now()
 
     executor.start([Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})], Shutdown(1.0))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from fakes.upstream import response
-from fakes.workers import gauge
+from fakes.workers import buffer_limit, gauge
 from msgspec.structs import replace
 from unit.evidence import circuit as new_circuit
 from unit.evidence import some_turns
@@ -95,7 +95,7 @@ def handler(
 ) -> Handler:
     return Handler(
         upstream,
-        DocumentReader(OrderDecoder(decode_order), buffer or BufferLimit(10, 10_000)),
+        DocumentReader(OrderDecoder(decode_order), buffer or buffer_limit(10, 10_000)),
         AttemptLimits(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),
@@ -343,7 +343,7 @@ async def test_a_bug_is_no_outcome() -> None:
 
 
 async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
-    buffer = BufferLimit(1, 10_000)
+    buffer = buffer_limit(1, 10_000)
     await buffer.acquire(1)
     waiting = asyncio.create_task(handler(Answering(b"no order"), buffer=buffer).handle(DELIVERY))
     await some_turns()
@@ -358,7 +358,7 @@ async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
 
 @pytest.mark.parametrize("size", [1, 2_000_000])
 async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
-    buffer = BufferLimit(1, 10_000_000)
+    buffer = buffer_limit(1, 10_000_000)
 
     for _ in range(3):
         async with asyncio.timeout(30):
@@ -367,7 +367,7 @@ async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
 
 
 async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others() -> None:
-    buffer = BufferLimit(1, 10_000_000)
+    buffer = buffer_limit(1, 10_000_000)
     line = b'{"sku":"S","quantity":1,"unit_price":"1"}'
     large = DOCUMENT.replace(b'"lines":[]', b'"lines":[%s]' % b",".join([line] * 50_000))
     reading = asyncio.create_task(handler(Answering(large), buffer=buffer).handle(DELIVERY))
@@ -478,7 +478,7 @@ def growing(decoder: Growing, buffer: BufferLimit, turns: int) -> Handler:
 
 
 async def test_what_user_code_makes_of_documents_waits_for_room() -> None:
-    decoder, buffer = Growing(), BufferLimit(100, 2_500)
+    decoder, buffer = Growing(), buffer_limit(100, 2_500)
     handler = growing(decoder, buffer, turns=3)
     tasks = [asyncio.create_task(handler.handle(DELIVERY)) for _ in range(20)]
 
@@ -493,7 +493,7 @@ async def test_what_user_code_makes_of_documents_waits_for_room() -> None:
 
 
 async def test_what_user_code_makes_that_is_larger_than_all_the_room_has_it_alone() -> None:
-    decoder, buffer = Growing(), BufferLimit(100, 500)
+    decoder, buffer = Growing(), buffer_limit(100, 500)
     handler = growing(decoder, buffer, turns=2)
     tasks = [asyncio.create_task(handler.handle(DELIVERY)) for _ in range(5)]
 
@@ -509,7 +509,7 @@ async def test_what_user_code_makes_that_is_larger_than_all_the_room_has_it_alon
 
 @pytest.mark.parametrize("turns", [0, 1])
 async def test_what_user_code_makes_leaves_its_room_to_others_when_it_is_cancelled(turns: int) -> None:
-    buffer = BufferLimit(1, 10_000)
+    buffer = buffer_limit(1, 10_000)
     await buffer.acquire(1)
     handler = growing(Growing(), buffer, turns)
     waiting = asyncio.create_task(handler.handle(DELIVERY))
@@ -563,7 +563,7 @@ async def test_an_order_without_evidence_is_dead_lettered_at_once(fault: Permane
 
 
 async def test_an_older_document_than_shown_is_fetched_again_and_then_stored_and_counted() -> None:
-    shown, counted, buffer = datetime(2026, 1, 29, 11, tzinfo=UTC), [], BufferLimit(10, 10_000)
+    shown, counted, buffer = datetime(2026, 1, 29, 11, tzinfo=UTC), [], buffer_limit(10, 10_000)
 
     def handled(after: float, version: datetime = shown) -> Awaitable[Outcome]:
         return handler(Answering(VERSIONED), buffer=buffer, on_outdated=lambda: counted.append(after)).handle(

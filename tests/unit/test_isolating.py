@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from fakes.upstream import document, response
-from fakes.workers import gauge
+from fakes.workers import buffer_limit, gauge
 from unit.evidence import answering, circuit
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
@@ -25,7 +25,6 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_id import SEPARATOR
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader
@@ -68,7 +67,7 @@ async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace | None = N
     async with asyncio.timeout(20), BulkUpstream(api, options) as bulk:
         handler = Handler(
             bulk,
-            DocumentReader(OrderDecoder(decode_order), BufferLimit(100, 100_000)),
+            DocumentReader(OrderDecoder(decode_order), buffer_limit(100, 100_000)),
             AttemptLimits(3, 5),
             breaker,
             limit or Pace(100, gauge(), Pauses()),

@@ -19,6 +19,7 @@ from ingest.flow.followed_controls import SourceControls
 from ingest.flow.held import Held
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
+from ingest.flow.shares import Share, Shares
 from ingest.flow.shutdown import Shutdown
 
 
@@ -29,13 +30,14 @@ async def no_request(request: FetchRequest) -> None:
 class Process:
     """A scheduler with its dependencies."""
 
-    def __init__(self, requests: int, *, most: int = 1_000, per_request: int = 1) -> None:
+    def __init__(self, requests: int, *, most: int = 1_000, per_request: int = 1, share: Share | None = None) -> None:
+        share = share or Shares(most).add()
         self.held = Held(clock=now)
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
         self.pace = Pace(requests, gauge(), self.pauses, per_request=per_request, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, requests, clock=now)
         self.scheduler = Scheduler(
-            self.held, self.pace, Gate(self.circuit, self.pace, SourceControls()), gauge(), most, clock=now
+            self.held, self.pace, Gate(self.circuit, self.pace, SourceControls()), gauge(), most, share, clock=now
         )
         self.shutdown = Shutdown(1.0)
         self._number = 0

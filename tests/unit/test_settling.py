@@ -8,13 +8,13 @@ import pytest
 from fakes.group import Pending
 from fakes.upstream import document
 from fakes.virtual_time import now, some_turns, until, virtual_time
+from fakes.workers import buffer_limit
 from unit.settling import AT, ROWS, Process, order_names, settling
 
 from ingest.domain.deliveries.delivery import DeadReason, Effect, RetryReason
 from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.settle.writer import Writer
@@ -532,7 +532,7 @@ async def test_an_order_of_which_no_row_can_be_made_keeps_no_buffer_space() -> N
     process = Process()
     (delivery,) = await process.deliver("a")
     order = msgspec.structs.replace(decode_order(document("a"), "a"), attributes={"gift": object()})
-    process.buffer = BufferLimit(1, 10**9)
+    process.buffer = buffer_limit(1, 10**9)
     settlement = Settlement(
         process.queue, process.store, process.in_flight, process.heartbeats, process.metrics, process.buffer, now=now
     )

@@ -84,8 +84,7 @@ class Busy(Process):
     """A scheduler that has a share of the slots of its process."""
 
     def __init__(self, shares: Shares) -> None:
-        super().__init__(100)
-        self.scheduler._share = shares.add()
+        super().__init__(100, share=shares.add())
 
     async def fill(self, seconds: float) -> int:
         """Start as many as there are slots for, and return how many run."""
@@ -145,7 +144,7 @@ async def test_a_delivery_read_ahead_begins_when_another_source_has_released_a_s
 
 async def test_a_source_with_large_documents_leaves_buffer_space_to_the_others() -> None:
     rows, size = Shares(100), Shares(1_000)
-    large, small = (BufferLimit(100, 1_000, (rows.add(), size.add())) for _ in range(2))
+    large, small = (BufferLimit(rows.add(), size.add()) for _ in range(2))
 
     while large.try_acquire(50):
         pass
@@ -161,7 +160,7 @@ async def test_a_source_with_large_documents_leaves_buffer_space_to_the_others()
 
 async def test_a_document_larger_than_the_share_waits_until_no_source_uses_more_than_its_own() -> None:
     rows, size = Shares(100), Shares(1_000)
-    one, other = (BufferLimit(100, 1_000, (rows.add(), size.add())) for _ in range(2))
+    one, other = (BufferLimit(rows.add(), size.add()) for _ in range(2))
     assert one.try_acquire(300)
 
     large = taking(other, 5_000)

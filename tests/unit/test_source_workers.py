@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 
 from ingest.domain.errors import ConfigError
@@ -76,6 +77,17 @@ async def test_a_source_that_fails_is_opened_again_with_growing_pauses_and_the_o
         assert process.running == {"b"}
         process.shutdown.request("test")
         await task
+
+
+@virtual_time
+async def test_the_failure_of_the_unnamed_source_ends_the_process() -> None:
+    for error in (ConfigError("no certificate"), RuntimeError("a bug")):
+        process = Process()
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await process.start(**{"": {"fails": error}})
+
+        assert (raised.value.exceptions, process.opened) == ((error,), [("", 0.0)])
 
 
 @virtual_time

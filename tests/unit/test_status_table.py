@@ -10,7 +10,7 @@ from ingest.cli.terminal.status_table import lines_of
 from ingest.cli.terminal.times import format_duration
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.operations.state.status import OrdersStatus, SystemStatus
-from ingest.queue.operate.monitor import CircuitState, ConsumerState
+from ingest.queue.operate.partition_monitor import CircuitState, ConsumerState
 
 LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}
 QUEUE = QueueState(depth=2_000, pending=3, oldest_age=400.0, consumers=1, dead=1, lanes=LANES)

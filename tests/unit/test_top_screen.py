@@ -13,7 +13,7 @@ from ingest.domain.operating.controls import Controls, Drain, Pause, Tuning
 from ingest.operations.state.flow_rates import Rates
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
 from ingest.operations.state.source_states import Activity
-from ingest.queue.operate.monitor import CircuitState, ConsumerState
+from ingest.queue.operate.partition_monitor import CircuitState, ConsumerState
 
 AT = datetime(2026, 11, 28, 9, 15, 22, 123_000, tzinfo=UTC)
 RATES = Rates(

@@ -11,7 +11,7 @@ from ingest.cli.terminal.width import Table
 if TYPE_CHECKING:
     from ingest.domain.deliveries.queue_state import QueueState
     from ingest.operations.state.status import SystemStatus
-    from ingest.queue.operate.monitor import ConsumerState
+    from ingest.queue.operate.partition_monitor import ConsumerState
 
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20

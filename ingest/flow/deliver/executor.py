@@ -25,7 +25,7 @@ class Executor:
     """Starts the deliveries of one source in one process.
 
     Args:
-        isolation: of the entries of all sources. None if there is no other source.
+        isolation: of the entries of all sources.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Executor:
         scheduler: Scheduler,
         gate: Gate,
         circuit: CircuitBreaker,
-        isolation: Isolation | None = None,
+        isolation: Isolation,
     ) -> None:
         self._isolation = isolation
         self._handler = handler
@@ -84,8 +84,6 @@ class Executor:
         return await self._gate.admit(delivery, shutdown) or await self._handler.handle(delivery)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
-        if self._isolation is None:
-            return await self._when_only_one(delivery)
         async with self._isolation.alone(self._held) as is_alone:
             if not is_alone:
                 return Release("another source isolates an entry")

@@ -36,7 +36,7 @@ class Gate:
         circuit: CircuitBreaker,
         pace: Pace,
         controls: SourceControls,
-        is_held_up: Callable[[], bool] | None = None,
+        is_held_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._circuit = circuit
         self._pace = pace
@@ -55,7 +55,7 @@ class Gate:
 
     def delay(self) -> float:
         """Seconds until the next order may be requested, while the gate is open. 0 or less for now."""
-        if self._is_held_up is not None and self._is_held_up():
+        if self._is_held_up():
             return _CHECK_EVERY
         if self._controls.is_paused:
             return _PAUSE_STEP

@@ -49,7 +49,7 @@ class Scheduler:
         gate: while it is closed, nothing is read.
         gauge: shows how many slots are taken.
         most: orders in flight, as set.
-        share: of the slots of the process. None if no other source uses them.
+        share: of the slots of the process.
         clock: monotonic seconds.
     """
 
@@ -60,7 +60,7 @@ class Scheduler:
         gate: Gate,
         gauge: Gauge,
         most: int,
-        share: Share | None = None,
+        share: Share,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,8 +81,7 @@ class Scheduler:
     def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Hold a delivery, and process it in a separate task."""
         task = self._start(delivery, processing)
-        if self._share is not None:
-            self._share.take()
+        self._share.take()
         self._show()
         return task
 
@@ -94,9 +93,9 @@ class Scheduler:
             task = self._start(delivery, process(delivery, turn))
             if turn is not None:
                 self._waiting[task] = turn
-            elif self._share is not None:
+            else:
                 self._share.take()
-        if self._waiting and self._share is not None:
+        if self._waiting:
             self._share.wait(self._use_room)
         self._show()
 
@@ -141,8 +140,7 @@ class Scheduler:
                 break
             self._wanted = count - free
             self._changed.clear()
-            if self._share is not None:
-                self._share.wait(self._use_room)
+            self._share.wait(self._use_room)
             await self._changed.wait()
         self._wanted = 0
 
@@ -177,8 +175,7 @@ class Scheduler:
         return int(_AHEAD * ended / seconds)
 
     def _slots(self) -> int:
-        slots = min(self._most, self._pace.orders())
-        return slots if self._share is None else min(slots, self._begun() + max(0, self._share.room()))
+        return min(self._most, self._pace.orders(), self._begun() + self._share.room())
 
     def _begun(self) -> int:
         return len(self.tasks) - len(self._waiting)
@@ -204,8 +201,7 @@ class Scheduler:
         waiting = self._waiting
         for task in list(islice(waiting, max(0, count))):
             turn = waiting.pop(task)
-            if self._share is not None:
-                self._share.take()
+            self._share.take()
             if not turn.done():
                 turn.set_result(None)
 
@@ -218,13 +214,12 @@ class Scheduler:
             self._begin()
         if self._wanted:
             self._changed.set()
-        elif not self._waiting and self._share is not None:
+        elif not self._waiting:
             self._share.stop_waiting()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        has_begun = self._waiting.pop(task, None) is None
-        if has_begun and self._share is not None:
+        if self._waiting.pop(task, None) is None:
             self._share.release()
         self._ended_since += 1
         self._begin()

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.queue.operate.monitor import CircuitState, Monitor
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.partition_monitor import CircuitState
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 

@@ -21,7 +21,7 @@ from ingest.queue.operate.removed_queues import removed_queues
 from ingest.settings import Settings
 from ingest.settings.names import with_names_of
 from ingest.store import inspection as store_inspection
-from ingest.store.connections.shared_connections import MOST_CONNECTIONS
+from ingest.store.connections.pool import MOST_CONNECTIONS
 from ingest.store.inspection import PostgresFacts
 from ingest.store.outbox.outbox_inspection import inspect_outbox
 

@@ -15,7 +15,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letter_pages import DeadLetterPage
-from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.redis.connection import control_client
 

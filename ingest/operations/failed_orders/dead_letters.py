@@ -22,7 +22,8 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     paced,
 )
 from ingest.queue.operate.dead_letter_pages import PAGE
-from ingest.queue.operate.dead_letters import Change, DeadLetters, PartitionDeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.partition_dead_letters import Change, PartitionDeadLetters
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 

@@ -7,30 +7,25 @@ of the last complete survey stay, with the problem.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
 
 import msgspec
 
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
-from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
-from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries, entries_of
+from ingest.operations.failed_orders.entries import FailedEntries, entries_of
+from ingest.operations.failed_orders.group_readings import Reading, reading_of
 from ingest.operations.failed_orders.groups import GroupCounts, GroupedEntries, merged
-from ingest.queue.operate.dead_letters import DeadLetters, PartitionDeadLetters
-from ingest.queue.operate.retries import PartitionRetries, Position, Retries
 from ingest.queue.redis.connection import control_client
 
-_EVERYTHING = Selection(everything=True)
 # Seconds that a request waits for the survey.
 _LONGEST_WAIT = 0.2
 # Seconds between surveys, and how many times as long as a survey has taken.
 _LEAST_PAUSE, _MOST_PAUSE, _PAUSES = 1.0, 30.0, 2.0
-# A survey of 300,000 entries reads thousands of pages. A page that fails is read again after these seconds, so that one command that takes
-# too long on a busy machine does not end the survey.
-_PAGE_PAUSES = 0.5, 1.0
 
 
 class GroupSurveys:
@@ -47,7 +42,7 @@ class GroupSurveys:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._surveys = {
-            (kind, source): _Survey(source, _reading(each), clock)
+            (kind, source): _Survey(source, reading_of(each), clock)
             for source, kinds in entries.items()
             for kind, each in kinds.items()
         }
@@ -84,7 +79,7 @@ async def group(
     """
     # Sources share one Redis.
     async with control_client(sources[0].redis_url) as client:
-        readings = [_reading(entries_of(client, each, kind), selection) for each in sources]
+        readings = [reading_of(entries_of(client, each, kind), selection) for each in sources]
         total, counts = sum([await each.count() for each in readings]), [GroupCounts(each.source) for each in sources]
         for reading, count in zip(readings, counts, strict=True):
             async for _ in reading.all(count):
@@ -109,29 +104,10 @@ async def _view(surveys: "Collection[_Survey]", wait: float) -> GroupedEntries:
     return msgspec.structs.replace(grouped, age=age, problem=problem)
 
 
-class _Reading(Protocol):
-    """Reads the entries of one source.
-
-    Attributes:
-        missing: partitions that could not be read.
-    """
-
-    missing: Sequence[PartitionTrouble]
-
-    async def count(self) -> int:
-        """Return how many there are."""
-
-    def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        """Add all entries to the counts, page by page."""
-
-    async def added(self, counts: GroupCounts) -> bool:
-        """Add the entries that were added since. Return whether the counts are right, because none was removed."""
-
-
 class _Survey:
     """The groups of one source. `shown` is the result of the last complete survey, or of the first one so far."""
 
-    def __init__(self, source: str, reading: _Reading, clock: Callable[[], float]) -> None:
+    def __init__(self, source: str, reading: Reading, clock: Callable[[], float]) -> None:
         self.shown: list[GroupCounts] = []
         self.examined = 0
         self.total = 0
@@ -203,93 +179,3 @@ class _Survey:
             await asyncio.sleep(self._clock() - at)
             at = self._clock()
         self.shown, self._is_complete = [counts], True
-
-
-def _reading(entries: FailedEntries, selection: Selection = _EVERYTHING) -> _Reading:
-    match entries:
-        case DeadLetterEntries():
-            return _DeadLetterReading(entries.queue, selection)
-        case RetryEntries():
-            return _RetryReading(entries.queue, selection)
-
-
-class _DeadLetterReading:
-    """Implements `_Reading`. It continues after the last dead letter that it has read."""
-
-    def __init__(self, dead_letters: DeadLetters, selection: Selection) -> None:
-        self.missing: Sequence[PartitionTrouble] = ()
-        self._dead_letters = dead_letters
-        self._selection = selection
-        self._last: dict[str, str] = {}
-
-    async def count(self) -> int:
-        return sum(count for _, count in (await self._dead_letters.reached(PartitionDeadLetters.count)).found.values())
-
-    async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        last: dict[str, str] = {}
-        async for _ in self._read(counts, last):
-            yield
-        self._last = last
-
-    async def added(self, counts: GroupCounts) -> bool:
-        if self._last.keys() != (await self._dead_letters.reached(PartitionDeadLetters.count)).found.keys():
-            return False
-        async for _ in self._read(counts, self._last):
-            pass
-        return counts.examined <= await self.count()
-
-    async def _read(self, counts: GroupCounts, last: dict[str, str]) -> AsyncIterator[None]:
-        reached = await self._dead_letters.reached(PartitionDeadLetters.newest)
-        self.missing = reached.missing
-        for queue, (part, newest) in reached.found.items():
-            last.setdefault(queue, "")
-            pauses, is_read = iter(_PAGE_PAUSES), False
-            while not is_read:
-                try:
-                    async for page in part.oldest_summaries(self._selection, after=last[queue], newest=newest):
-                        counts.add(page.entries, page.examined)
-                        last[queue], pauses = page.last, iter(_PAGE_PAUSES)
-                        yield
-                    is_read = True
-                except QueueUnavailable as error:
-                    await _pause_after(error, pauses)
-
-
-class _RetryReading:
-    """Implements `_Reading`. Retries come and go, so that all are read each time."""
-
-    def __init__(self, retries: Retries, selection: Selection) -> None:
-        self.missing: Sequence[PartitionTrouble] = ()
-        self._retries = retries
-        self._selection = selection
-
-    async def count(self) -> int:
-        return sum(count for _, count in (await self._retries.reached(PartitionRetries.count)).found.values())
-
-    async def all(self, counts: GroupCounts) -> AsyncIterator[None]:
-        reached = await self._retries.reached(PartitionRetries.count)
-        self.missing = reached.missing
-        for part, _ in reached.found.values():
-            position: Position | None = Position()
-            pauses = iter(_PAGE_PAUSES)
-            while position is not None:
-                try:
-                    page = await part.page(position, fields=self._selection.filter.unlisted_fields)
-                except QueueUnavailable as error:
-                    await _pause_after(error, pauses)
-                    continue
-                counts.add(filter(self._selection.matches, page.entries), len(page.entries))
-                position, pauses = page.next, iter(_PAGE_PAUSES)
-                yield
-
-    async def added(self, counts: GroupCounts) -> bool:
-        del counts
-        return False
-
-
-async def _pause_after(error: QueueUnavailable, pauses: Iterator[float]) -> None:
-    """Wait before a page is read again, or raise the error if that has been tried or does not help."""
-    pause = None if isinstance(error, UserError) else next(pauses, None)
-    if pause is None:
-        raise error
-    await asyncio.sleep(pause)

@@ -6,7 +6,7 @@ When the heartbeat of a stuck process expires, other processes take its entries 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.partition_monitor import ConsumerState
 
 _LONGEST = 600.0
 

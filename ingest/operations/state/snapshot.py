@@ -10,7 +10,7 @@ from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
 from ingest.operations.state.source_states import Activity
-from ingest.queue.operate.monitor import ConsumerState
+from ingest.queue.operate.partition_monitor import ConsumerState
 from ingest.queue.operate.server_memory import ServerMemory
 from ingest.store.lockers import Locker
 

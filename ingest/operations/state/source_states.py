@@ -11,7 +11,8 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreUnavailable, UserError
 from ingest.domain.operating.polling import PollState
 from ingest.operations.backends import Backends
-from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.partition_monitor import ConsumerState
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.redis.connection import control_client

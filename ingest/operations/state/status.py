@@ -16,7 +16,8 @@ from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.monitor import ConsumerState, KnownQueue, Monitor
+from ingest.queue.operate.monitor import KnownQueue, Monitor
+from ingest.queue.operate.partition_monitor import ConsumerState
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.orders.rows import Overview, overview

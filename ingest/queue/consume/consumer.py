@@ -20,15 +20,16 @@ from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.liveness import PartitionLiveness, QueueLiveness
 from ingest.queue.consume.maintenance import PartitionMaintenance, QueueMaintenance
 from ingest.queue.consume.partition import Partition
+from ingest.queue.consume.partition_reading import PartitionReading
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.consume.reading import PartitionReading, QueueReading
+from ingest.queue.consume.reading import QueueReading
 from ingest.queue.consume.server_reads import ServerReads
 from ingest.queue.consume.settling import PartitionSettling, QueueSettling
 from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import trouble_of
+from ingest.queue.redis.server_trouble import trouble_of
 
 # Seconds between two readings of the record, while there are several partitions. Processes spread theirs over half of it.
 _INTERVAL = 5.0

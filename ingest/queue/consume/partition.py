@@ -16,13 +16,13 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import trouble_of
+from ingest.queue.redis.server_trouble import trouble_of
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from ingest.queue.consume.liveness import PartitionLiveness
     from ingest.queue.consume.maintenance import PartitionMaintenance
-    from ingest.queue.consume.reading import PartitionReading
+    from ingest.queue.consume.partition_reading import PartitionReading
     from ingest.queue.consume.settling import PartitionSettling
 
 _log = get_logger("queue")

@@ -11,7 +11,8 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.liveness import read_troubles as read_report
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import server_name, translated, trouble_of
+from ingest.queue.redis.connection import server_name, translated
+from ingest.queue.redis.server_trouble import trouble_of
 
 
 async def read_troubles(

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from ingest.backoff import call_until_available
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
-from ingest.queue.redis.connection import reason_to_wait
+from ingest.queue.redis.server_trouble import reason_to_wait
 
 
 class RepeatedCalls:

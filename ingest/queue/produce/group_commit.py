@@ -20,7 +20,8 @@ from ingest.queue.produce.enqueue_script import Added, Closed, NoRoom
 from ingest.queue.produce.pending_calls import PendingCall, PendingCalls
 from ingest.queue.produce.producer_errors import CLOSED, BacklogFull, IdempotencyKeyReused, QueueClosed
 from ingest.queue.produce.submission import Submission
-from ingest.queue.redis.connection import QueueFull, QueueRefused, reason_to_wait
+from ingest.queue.redis.connection import QueueFull, QueueRefused
+from ingest.queue.redis.server_trouble import reason_to_wait
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0

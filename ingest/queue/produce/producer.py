@@ -15,8 +15,9 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.source_name import UNNAMED, parse_source_name, queue_of
+from ingest.queue.produce.partition_producer import OVERLAPPING, ProducerOptions
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
-from ingest.queue.produce.queue_producer import OVERLAPPING, CallOptions, ProducerOptions, QueueProducer
+from ingest.queue.produce.queue_producer import CallOptions, QueueProducer
 from ingest.queue.produce.submission import BATCH, Orders, checked_orders
 from ingest.queue.redis.connection import CONTROL_CONNECTIONS, control_client
 from ingest.telemetry.tracing.enqueueing import begin_enqueueing

@@ -222,7 +222,7 @@ def connection_options(url: str, role: type[CheckedConnection] = CheckedConnecti
         **{name: value for name, value in parse_url(url).items() if name not in _OURS},
     }
     checked = _CHECKED[options.get("connection_class", Connection)]
-    options["connection_class"] = _with_role(role, checked)  # type: ignore[arg-type]  # mypy takes the hash of an instance for that of a class
+    options["connection_class"] = _with_role(role, checked)  # type: ignore[arg-type]  # a class can be hashed
     return options
 
 

@@ -17,7 +17,6 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection
 
-from ingest.domain.deliveries.partition_trouble import TroubleKind
 from ingest.domain.errors import AccessDenied, QueueUnavailable, UserError
 from ingest.domain.os_errors import plain
 from ingest.queue.redis.checked_connections import (
@@ -210,25 +209,6 @@ def translating(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[A
             return await method(*arguments, **options)
 
     return translated_method
-
-
-def trouble_of(error: QueueUnavailable) -> TroubleKind:
-    """How the server that caused this error troubles its partitions."""
-    if isinstance(error, QueueRefused):
-        return TroubleKind.DENIED
-    is_moving = isinstance(error.__cause__, (Redirected, redis_errors.TryAgainError))
-    return TroubleKind.RESHARDING if is_moving else TroubleKind.UNAVAILABLE
-
-
-def reason_to_wait(error: BaseException) -> str:
-    """Why an operation waits that failed with this error, for the user."""
-    match error:
-        case QueueFull():
-            return "Redis is out of memory; waiting for the workers to make room"
-        case QueueUnavailable():
-            return f"Redis cannot be reached ({error}); trying again"
-        case _:
-            return f"{error}; waiting for the workers"
 
 
 def is_out_of_memory(error: redis_errors.ResponseError) -> bool:

@@ -1,8 +1,7 @@
 """The parts of a worker that read the list of orders of its source. Only imported for a source with a list."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,15 +10,14 @@ from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
 from ingest.operations.backends import Backends
-from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.services.lists.backfill_runs import BackfillRuns
 from ingest.services.lists.poller import Poller, YieldingList
 from ingest.services.lists.polling import turns_of
 from ingest.services.producers import open_producer
+from ingest.services.workers.shared_parts import SharedParts
 from ingest.sources.opening import open_quota
 from ingest.sources.source import Source
-from ingest.store.connections.pool import Pool
-from ingest.store.connections.shared_connections import SharedConnections
+from ingest.store.connections.pool import SourceRecords
 from ingest.store.polls import Polls
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.lists.order_list import HttpOrderList
@@ -27,7 +25,6 @@ from ingest.upstream.quota.quota import FleetQuota
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
-    from ingest.store.connections.statements import Fetches
 
 
 class ListPacing(msgspec.Struct, frozen=True):
@@ -48,45 +45,35 @@ class ListPacing(msgspec.Struct, frozen=True):
 async def open_list_parts(
     settings: "Settings",
     source: Source,
-    connections: QueueConnections,
+    shared: SharedParts,
     metrics: WorkerMetrics,
-    now: Callable[[], datetime],
     pacing: ListPacing,
-    name: str,
-    store: SharedConnections | None,
 ) -> AsyncIterator[Sequence[FleetPart]]:
     """Open the parts.
 
     Args:
         settings: of the source.
         source: with a list.
-        connections: to Redis.
+        shared: the parts that all sources of the process use.
         metrics: of the source.
-        now: the queue server's time.
         pacing: of the requests for orders. The list may have another quota.
-        name: of this process.
-        store: connections to PostgreSQL, which other sources use as well. None to open one.
     """
     options = source.order_list
     if options is None:
         yield ()
         return
+    name, now, records = shared.name, shared.clock.utc, SourceRecords(shared.store.of_source())
     async with AsyncExitStack() as stack:
         parts: list[FleetPart] = []
         quota = pacing.quota
         if options.quota is not None:
             # The time for which its requests wait is not shown, because no order waits.
             unseen = WorkerMetrics.on(worker_shared_metrics(1), 0)
-            opening = open_quota(source.for_list, connections, unseen, now, lambda _: None)
+            opening = open_quota(source.for_list, shared.queue, unseen, now, lambda _: None)
             _, quota = await stack.enter_async_context(opening)
             parts += [quota] if quota is not None else []
         listing = HttpOrderList.open(options, metrics.upstream_request, now, quota)
         listed = YieldingList(await stack.enter_async_context(listing), pacing.pace, pacing.controls, pacing.quota)
-        if store is not None:
-            records: Fetches = store.of_source()
-        else:
-            pool = Pool.open(settings.postgres_dsn.get_secret_value(), size=1)
-            records = await stack.enter_async_context(pool)
         parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
         if source.poll is not None:
             producer = await stack.enter_async_context(open_producer(settings))

@@ -14,7 +14,7 @@ from ingest.services.configured_sources import ConfiguredSource
 from ingest.services.worker_parts import open_worker
 from ingest.services.workers.shared_parts import SharedParts, shared_parts
 from ingest.services.workers.source_workers import SourceWorkers
-from ingest.services.workers.sources_reload import SourcesReload
+from ingest.services.workers.sources_reload import Published
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -32,7 +32,7 @@ class ProcessSources:
     Args:
         settings: of the process.
         configured: the sources at the start of the command.
-        reload: publishes changes.
+        published: returns changes.
         shared_metrics: of the processes.
         name: of the consumers of this process.
     """
@@ -41,14 +41,14 @@ class ProcessSources:
         self,
         settings: "Settings",
         configured: Mapping[str, ConfiguredSource],
-        reload: SourcesReload,
+        published: Published,
         shared_metrics: SharedMetrics,
         slot: int,
         name: str,
     ) -> None:
         self._settings = settings
         self._configured = configured
-        self._reload = reload
+        self._published = published
         self._shared_metrics = shared_metrics
         self._slot = slot
         self._name = name
@@ -66,7 +66,7 @@ class ProcessSources:
             def opened(settings: "Settings") -> AbstractAsyncContextManager[Worker]:
                 return self._opened(settings, shared)
 
-            self._number, sources = self._reload.published() or (0, self._at_start())
+            self._number, sources = self._published(0) or (0, self._at_start())
             # A process that was killed in this slot may have run sources that are removed now.
             for name in self._shared_metrics.sources():
                 if name not in sources:
@@ -83,7 +83,7 @@ class ProcessSources:
     async def _changed(self) -> "Mapping[str, Settings]":
         """Wait until other sources are published, and return them."""
         # Another process publishes, so that this one has no event to wait for.
-        while (published := self._reload.published(self._number)) is None:  # noqa: ASYNC110
+        while (published := self._published(self._number)) is None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY)
         self._number, sources = published
         return sources
@@ -97,7 +97,7 @@ class ProcessSources:
             # Compiling a mapping takes tens of milliseconds.
             source = await asyncio.to_thread(source_of, settings, os.environ)
         metrics = WorkerMetrics.on(self._shared_metrics, self._slot, source.name)
-        async with open_worker(settings, source, metrics, self._name, shared=shared) as worker:
+        async with open_worker(settings, source, metrics, shared) as worker:
             yield worker
 
     # -- metrics: `ingest.services.workers.source_workers.SourceMetrics` ----------------------------------------------

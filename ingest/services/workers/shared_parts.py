@@ -4,8 +4,8 @@ If the process dies here, no delivery has been read through these connections, o
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -19,7 +19,8 @@ from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
 from ingest.services.workers.job_search import JobSearch
-from ingest.store.connections.shared_connections import SharedConnections
+from ingest.store.connections.connection import BATCH_TIMEOUT
+from ingest.store.connections.pool import MOST_CONNECTIONS, Pool
 from ingest.telemetry.logs import change_level
 
 if TYPE_CHECKING:
@@ -31,76 +32,101 @@ class Limits(msgspec.Struct, frozen=True):
 
     Attributes:
         slots: of the orders in flight.
-        buffer: of the documents between fetch and commit, and of their bytes.
+        rows: of the documents between fetch and commit.
+        size: of the bytes of these documents.
         isolation: of entries, from the other sources.
     """
 
     slots: Share
-    buffer: tuple[Share, Share]
+    rows: Share
+    size: Share
     isolation: Isolation
+
+
+class SharedLimits(msgspec.Struct, frozen=True):
+    """The limits of one process, which its sources share. Attributes as in `Limits`."""
+
+    slots: Shares
+    rows: Shares
+    size: Shares
+    isolation: Isolation
+
+    @classmethod
+    def of(cls, settings: "Settings") -> Self:
+        """The limits that the settings of a process describe."""
+        return cls(Shares(settings.concurrency), Shares(settings.batch_rows), Shares(settings.batch_bytes), Isolation())
+
+    @contextmanager
+    def of_source(self) -> Iterator[Limits]:
+        """Give a source its share of each limit while the block runs."""
+        shares = (self.slots, self.rows, self.size)
+        slots, rows, size = each = [all_shares.add() for all_shares in shares]
+        try:
+            yield Limits(slots, rows, size, self.isolation)
+        finally:
+            for all_shares, share in zip(shares, each, strict=True):
+                all_shares.remove(share)
 
 
 class SharedParts(msgspec.Struct, frozen=True):
     """The parts that the sources of one process share.
 
     Attributes:
+        name: of the consumers of this process.
         queue: connections to Redis.
         store: connections to PostgreSQL.
         clock: the queue server's time.
         controls: set by operators.
         jobs: finds the waiting ones.
-        slots: orders in flight.
-        rows: documents between fetch and commit.
-        size: bytes of these documents.
-        isolation: of entries that may kill the process.
+        limits: of the process.
     """
 
+    name: str
     queue: QueueConnections
-    store: SharedConnections
+    store: Pool
     clock: SharedClock
     controls: FollowedControls
     jobs: JobSearch
-    slots: Shares
-    rows: Shares
-    size: Shares
-    isolation: Isolation
-
-    @contextmanager
-    def limits(self) -> Iterator[Limits]:
-        """Give a source its share of each limit while the block runs."""
-        with ExitStack() as stack:
-
-            def share_of(shares: Shares) -> Share:
-                share = shares.add()
-                stack.callback(shares.remove, share)
-                return share
-
-            yield Limits(share_of(self.slots), (share_of(self.rows), share_of(self.size)), self.isolation)
+    limits: SharedLimits
 
 
 @asynccontextmanager
-async def shared_parts(settings: "Settings", name: str) -> AsyncIterator[SharedParts]:
-    """Open the parts that the sources of the process `name` share. Waits for unavailable servers.
+async def shared_parts(
+    settings: "Settings", name: str, *, clock: SharedClock | None = None, batch_timeout: float = BATCH_TIMEOUT
+) -> AsyncIterator[SharedParts]:
+    """Open the parts that the sources of a process share. Waits for unavailable servers.
+
+    Args:
+        settings: of the process.
+        name: of its consumers.
+        clock: set to the queue server's time.
+        batch_timeout: seconds for a batch of orders to be stored.
 
     Raises:
         UserError: a server denies access.
     """
     async with AsyncExitStack() as stack:
 
-        async def open_connections() -> SharedConnections:
+        async def open_connections() -> Pool:
             dsn = settings.postgres_dsn.get_secret_value()
-            return await stack.enter_async_context(SharedConnections.open(dsn))
+            opening = Pool.open_for_batches(dsn, size=_connections(settings), timeout=batch_timeout)
+            return await stack.enter_async_context(opening)
 
         store = await until_ready("postgres", open_connections)
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
-        totals = (settings.concurrency, settings.batch_rows, settings.batch_bytes)
-        slots, rows, size = map(Shares, totals)
-        clock = SharedClock()
-        controls = await follow_controls(settings, queue, name, clock)
-        yield SharedParts(queue, store, clock, controls, JobSearch(store.of_source()), slots, rows, size, Isolation())
+        clock = clock or SharedClock()
+        controls = await _follow_controls(settings, queue, name, clock)
+        yield SharedParts(name, queue, store, clock, controls, JobSearch(store.of_source()), SharedLimits.of(settings))
 
 
-async def follow_controls(
+def _connections(settings: "Settings") -> int:
+    """The connections to PostgreSQL. Batches of the only source do not wait for its history or its list."""
+    if settings.sources is not None:
+        return MOST_CONNECTIONS
+    return 1 + (settings.history > 0) + (settings.order_list is not None)
+
+
+async def _follow_controls(
     settings: "Settings", connections: QueueConnections, name: str, clock: SharedClock
 ) -> FollowedControls:
     """The controls of the process `name`, read once. Its user may lack the right to them, and nothing is controlled then."""

@@ -1,6 +1,7 @@
 """Runs a worker for each source of a process, so that a failure or a change of one source does not touch the others.
 
-A source that fails is opened again after a pause, under the same consumer name. Its entries stay pending in Redis until then, or until other
+The failure of the unnamed source, which is the only one, ends the process. Any other is opened again after a pause, under the same consumer
+name. Its entries stay pending in Redis until then, or until other
 processes reclaim them because its heartbeat has ended. If the process dies here, the same happens to all of its sources.
 """
 
@@ -14,9 +15,10 @@ import msgspec
 
 from ingest.domain.errors import UserError
 from ingest.domain.exponential_pause import exponential_pause
+from ingest.domain.source_name import UNNAMED
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
-from ingest.process.lifecycle import unless
+from ingest.process.lifecycle import problems_of, unless
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import bound_source, get_logger
 
@@ -119,7 +121,9 @@ class SourceWorkers:
                 started_at = time.monotonic()
                 try:
                     await self._run(settings, shutdown)
-                except Exception as error:  # noqa: BLE001  a bug in one source must not stop the others
+                except Exception as error:  # a bug in one source must not stop the others
+                    if name == UNNAMED:
+                        raise
                     failures = 1 if time.monotonic() - started_at > _HEALTHY_AFTER else failures + 1
                     pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures - 1)
                     record_activity()
@@ -135,10 +139,10 @@ class SourceWorkers:
             worker = await unless(shutdown.requested, stack.enter_async_context(self._open_worker(settings)))
             if worker is not None:
                 self._on_open()
-                await run_until_tuned(worker, shutdown)
+                await _run_until_tuned(worker, shutdown)
 
 
-async def run_until_tuned(worker: Worker, shutdown: Shutdown) -> None:
+async def _run_until_tuned(worker: Worker, shutdown: Shutdown) -> None:
     """Run a worker until a stop is requested, or until an operator has changed its limits, with which it is opened again."""
     part = shutdown.part()
 
@@ -155,19 +159,8 @@ async def run_until_tuned(worker: Worker, shutdown: Shutdown) -> None:
 
 def _log_failure(error: Exception, pause: float) -> None:
     """Log the problem of an operator in one line, and a bug with its traceback."""
-    problems = _problems(error)
-    if problems is None:
+    users, bugs = ExceptionGroup("", [error]).split(UserError)
+    if users is None or bugs is not None:
         _log.error("source_failed", problem=repr(error), retry_in=pause, exc_info=error)
     else:
-        _log.error("source_failed", problem="; ".join(problems), retry_in=pause)
-
-
-def _problems(error: Exception) -> list[str] | None:
-    """Return the problems if only an operator can solve them, or None for a bug."""
-    if isinstance(error, ExceptionGroup):
-        users, bugs = error.split(UserError)
-        if bugs is not None or users is None:
-            return None
-        found = [_problems(each) for each in users.exceptions]
-        return [problem for problems in found for problem in problems or ()]
-    return [str(error)] if isinstance(error, UserError) else None
+        _log.error("source_failed", problem="; ".join(problems_of(users)), retry_in=pause)

@@ -38,6 +38,14 @@ Raises:
     UserError: they cannot be used.
 """
 
+Published = Callable[[int], "tuple[int, Mapping[str, Settings]] | None"]
+"""Returns the number and the sources of the last publication after that number, or None without one."""
+
+
+def never_published(since: int) -> None:
+    """The publications of a command without a sources file. See `Published`."""
+    del since
+
 
 class SourcesReload:
     """The part of the supervisor.
@@ -62,8 +70,8 @@ class SourcesReload:
         self._logged = ""
         self.child = Child("reload", self._read, on_end=self._ended, is_kept=False)
 
-    def published(self, since: int = 0) -> "tuple[int, Mapping[str, Settings]] | None":
-        """Return the number and the sources of the last publication after number `since`, or None without one."""
+    def published(self, since: int) -> "tuple[int, Mapping[str, Settings]] | None":
+        """See `Published`."""
         if self._published.number <= since:
             return None
         number, data = self._published.read()

@@ -35,16 +35,14 @@ from ingest.flow.read.reader import BLOCK
 from ingest.process.lifecycle import allow_connections
 from ingest.queue.consume.consumer import OpenPartition, QueueConsumer, open_partition
 from ingest.queue.consume.count_reports import CountReports
-from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.services.workers.job_search import JobSearch
-from ingest.services.workers.order_history import open_history
-from ingest.services.workers.shared_parts import SharedParts, follow_controls
+from ingest.services.workers.shared_parts import SharedParts
 from ingest.services.workers.worker_jobs import WorkerJobs
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
+from ingest.store.orders.history import HistoryStore
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.process_counts import process_counts
@@ -109,48 +107,29 @@ class Classes(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_ports(
-    settings: "Settings",
-    source: Source,
-    metrics: WorkerMetrics,
-    name: str,
-    classes: Classes | None = None,
-    clock: SharedClock | None = None,
-    shared: SharedParts | None = None,
+    settings: "Settings", source: Source, metrics: WorkerMetrics, shared: SharedParts, classes: Classes | None = None
 ) -> AsyncIterator[Ports]:
-    """Connect to the servers as the consumer `name`. Waits for unavailable ones.
+    """Connect a source to its servers. Waits for unavailable ones.
 
     Args:
         settings: of the source.
         source: whose orders are processed.
         metrics: of the source.
-        name: of the consumer.
+        shared: the parts that all sources of the process use.
         classes: replacements for tests.
-        clock: set to the queue server's time.
-        shared: the parts that other sources use as well. None if this is the only source.
 
     Raises:
         UserError: a server denies access, or a file of the source cannot be used.
     """
-    classes, clock = classes or Classes(), clock or (SharedClock() if shared is None else shared.clock)
+    classes, connections, clock = classes or Classes(), shared.queue, shared.clock
     async with AsyncExitStack() as stack:
-        if shared is not None:
-            connections = shared.queue
-        else:
-            opening = QueueConnections.open(settings.redis_url.get_secret_value())
-            connections = await stack.enter_async_context(opening)
-
-        async def open_store() -> OrderStore:
-            if shared is not None:
-                return classes.store(shared.store.of_source(), settings.source)
-            dsn = settings.postgres_dsn.get_secret_value()
-            return await stack.enter_async_context(classes.store.open(dsn, settings.source))
 
         async def open_consumer() -> QueueConsumer:
             opening = QueueConsumer.open(
                 connections,
                 LayoutRecord(connections.control, settings.stream, settings.partitions),
                 settings.group,
-                name,
+                shared.name,
                 BLOCK,
                 settings.heartbeat_ttl,
                 source.results_age,
@@ -158,12 +137,8 @@ async def open_ports(
             )
             return await stack.enter_async_context(opening)
 
-        store = await until_ready("postgres", open_store)
-        records = shared.store if shared is not None else None
-        history = await stack.enter_async_context(open_history(settings, records))
         consumer = await until_ready("redis", open_consumer)
-        followed = await follow_controls(settings, connections, name, clock) if shared is None else shared.controls
-        controls = followed.of(source.name)
+        controls = shared.controls.of(source.name)
         if controls.tuning is not None:
             source = source.tuned(controls.tuning)
             allow_connections(settings.concurrency + source.concurrency, "ingest tune")
@@ -189,33 +164,28 @@ async def open_ports(
         )
         fetching = await stack.enter_async_context(fetching_by(client, source, pace, tracing))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics, tracing))
-        fleet_parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
-        key = Keys.of(settings.stream, settings.group).counts + name
-        fleet_parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
-        # A separate connection would be idle nearly always.
-        job_store = store.connection if shared is None else shared.store.of_source()
-        search = JobSearch(job_store) if shared is None else shared.jobs
-        if shared is None:
-            fleet_parts += [followed, search]
+        parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
+        key = Keys.of(settings.stream, settings.group).counts + shared.name
+        parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
         if source.order_list is not None:
             from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
             pacing = ListPacing(pace, quota, controls)
-            opened = open_list_parts(settings, source, connections, metrics, clock.utc, pacing, name, records)
-            fleet_parts += await stack.enter_async_context(opened)
-        queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
+            parts += await stack.enter_async_context(open_list_parts(settings, source, shared, metrics, pacing))
         yield Ports(
-            queue,
-            store,
-            fetching.upstream,
-            pace,
-            decode,
-            clock,
-            fleet,
-            controls,
-            fleet_parts,
-            history,
-            name,
-            tracing,
-            partial(WorkerJobs, settings, connections.control, job_store, controls, name, search),
+            queue=Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance),
+            store=classes.store(shared.store.of_source(), settings.source),
+            upstream=fetching.upstream,
+            pace=pace,
+            decode=decode,
+            clock=clock,
+            pauses=fleet,
+            controls=controls,
+            shared=parts,
+            history=HistoryStore(shared.store.of_source(), settings.source) if settings.history else None,
+            name=shared.name,
+            tracing=tracing,
+            jobs=partial(
+                WorkerJobs, settings, connections.control, shared.store.of_source(), controls, shared.name, shared.jobs
+            ),
         )

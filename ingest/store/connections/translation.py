@@ -90,6 +90,17 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
+def blaming_no_row() -> Iterator[None]:
+    """Raise `StoreRefused` instead of `RowsRefused` for a statement that stores no order, unless its value is certainly at fault."""
+    try:
+        yield
+    except RowsRefused as error:
+        if error.is_certain:
+            raise
+        raise StoreRefused(f"PostgreSQL reports: {error}") from error
+
+
+@contextmanager
 def translated_for_rows() -> Iterator[None]:
     """Like `translated`, for a statement with rows or other values. `RowsRefused` if they may be the cause.
 

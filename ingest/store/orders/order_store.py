@@ -5,7 +5,7 @@ batch is stored or no row. Sending a batch again changes nothing.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import ClassVar, Self
@@ -17,14 +17,13 @@ from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.source_name import UNNAMED
-from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.connection import BATCH_TIMEOUT
+from ingest.store.connections.pool import Pool
 from ingest.store.connections.statements import Statements
 from ingest.store.connections.translation import may_be_of_a_row
 from ingest.store.orders.columns import arguments
 from ingest.store.orders.upsert import SUPPRESSED, UPSERT, UPSERT_RECORDED, note_arguments
 
-# Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
-_LOCK_SHARE = 2 / 15
 # The resolution of PostgreSQL's timestamps.
 _MOMENT = timedelta(microseconds=1)
 _TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
@@ -57,24 +56,20 @@ class OrderStore:
 
     Attributes:
         timeout: seconds for a batch to be stored.
-        connection: of this store, which runs one statement at a time.
     """
 
     timeout: ClassVar[float] = BATCH_TIMEOUT
 
     def __init__(self, connection: Statements, source: str = UNNAMED) -> None:
-        self.connection = self._connection = connection
+        self._connection = connection
         self._source = source
 
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str, source: str = UNNAMED) -> AsyncIterator[Self]:
         """Open a store with its own connection."""
-        connection = Reconnecting(
-            dsn, pooled=await is_behind_pooler(dsn), timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE
-        )
-        with closing(connection):
-            yield cls(connection, source)
+        async with Pool.open_for_batches(dsn, size=1, timeout=cls.timeout) as shared:
+            yield cls(shared.of_source(), source)
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store a batch in one transaction, committed on return.

@@ -12,7 +12,7 @@ from support import eventually
 
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 
 GROUP = "ingest"
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]

@@ -76,7 +76,7 @@ async def test_missing_older_and_untimed_orders_have_changed(kind: str, dsn: str
 async def test_an_order_that_was_fetched_within_the_second_of_its_version_is_fetched_once_more(
     kind: str, dsn: str
 ) -> None:
-    stored = [("early", 61.0, 61.4), ("late", 61.0, 64.5), ("finer", 61.7, 61.9), ("minute", 135.0, 150.0)]
+    stored = [("early", 61.0, 61.4), ("late", 61.0, 66.5), ("finer", 61.7, 61.9), ("minute", 135.0, 150.0)]
     listed = [ListedOrder("early", at(61)), ListedOrder("late", at(61)), ListedOrder("minute", at(120))]
     async with opened(kind, dsn, stored) as records:
         changed = [

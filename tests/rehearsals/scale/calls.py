@@ -12,7 +12,7 @@ from rehearsals.scale.state import GROUP, Size, add, fall_silent, fill, hold
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.monitor import PartitionMonitor
+from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.operate.scanner import Page, PartitionScanner, _Position
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client

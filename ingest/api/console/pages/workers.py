@@ -13,7 +13,8 @@ from ingest.api.console.templating import url
 from ingest.domain.operating.controls import LOG_LEVELS, Drain, names_of
 from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
-from ingest.queue.operate.monitor import ConsumerState, merged
+from ingest.queue.operate.monitor import merged
+from ingest.queue.operate.partition_monitor import ConsumerState
 
 _LIMIT = 200
 

@@ -8,7 +8,7 @@ from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingA
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
-from ingest.services.worker_parts import Ports, Queue, build_worker
+from ingest.services.worker_parts import Ports, Queue, SharedLimits, build_worker
 from ingest.settings import Settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.logs import setup_logs
@@ -24,9 +24,6 @@ async def run(calls: Calls, limit: int) -> None:
     queue = MemoryQueue(len(calls), shutdown)
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     pace = Pace(limit, metrics.concurrency_limit, Pauses())
-    await build_worker(
-        settings,
-        source_of(settings, {}),
-        Ports(Queue(queue, queue, queue, queue), MemoryStore(), SleepingApi(calls), pace),
-        metrics,
-    ).run(shutdown)
+    ports = Ports(Queue(queue, queue, queue, queue), MemoryStore(), SleepingApi(calls), pace)
+    with SharedLimits.of(settings).of_source() as limits:
+        await build_worker(settings, source_of(settings, {}), ports, metrics, limits).run(shutdown)
