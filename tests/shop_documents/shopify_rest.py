@@ -189,8 +189,9 @@ def _add_duties(draw: Any, document: dict[str, Any], order: _Order) -> None:
         summed.maybe(tax, counts=counts and draw(st.booleans()))
     if not at_lines or draw(st.booleans()):
         document["original_total_duties_set"] = money(summed.text(duty), order.currency)
-        # After a return.
+        # After a return. The total of an edited order would be without the duty.
         document["current_total_duties_set"] = money("0.00", order.currency)
+        summed.optional.append(duty)
 
 
 def _add_fees_and_tips(draw: Any, document: dict[str, Any], order: _Order) -> None:
