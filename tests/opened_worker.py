@@ -21,12 +21,12 @@ async def opened_worker(
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker that follows its controls."""
+    """A worker that follows its controls and searches for jobs."""
     classes = classes or Classes()
     async with shared_parts(settings, name, clock=clock, batch_timeout=classes.store.timeout) as shared:
-        following = asyncio.create_task(shared.controls.run())
+        running = asyncio.gather(shared.controls.run(), shared.jobs.run())
         try:
             async with open_worker(settings, source_of(settings, os.environ), metrics, shared, classes) as worker:
                 yield worker
         finally:
-            following.cancel()
+            running.cancel()

@@ -40,7 +40,7 @@ class Work(Machine):
         self.is_batch_repeated = True
         again = submissions(self.batches[-1], None, BATCH)
         [producer] = self.producer._queue._producers.values()
-        self.run(producer._main._slot.add(len(self.batches) - 1, again))
+        self.run(producer._main._slot.add(len(self.batches) - 1, again, lambda: None))
 
     @step(3, lambda self: len(self.look.stream) < _ENOUGH, again=st.lists(WHICH, min_size=1, max_size=3))
     def announce_coalesced(self, *, again: list[int]) -> None:
