@@ -129,7 +129,8 @@ async def test_dead_letters_are_grouped_filtered_and_downloaded(scene: Scene, ap
     assert [row[2] for row in rows] == ["order 22 is unknown 1", "HTTP 404 0"]
     assert (await api.get("/v1/dead-letters/export?format=xml"))[0] == 422
     _, retries = await api.get("/v1/retries/groups")
-    assert retries | {"age": 0} == dict(groups=[], examined=0, total=0, age=0, problem="", missing_partitions=[])
+    empty = {"groups": [], "examined": 0, "total": 0, "age": 0, "problem": "", "missing_partitions": []}
+    assert retries | {"age": 0} == empty
 
 
 async def download(api: Api, job: int) -> tuple[dict[str, str], str]:
