@@ -24,9 +24,10 @@ async def opened_worker(
     """A worker that follows its controls and searches for jobs."""
     classes = classes or Classes()
     async with shared_parts(settings, name, clock=clock, batch_timeout=classes.store.timeout) as shared:
-        running = asyncio.gather(shared.controls.run(), shared.jobs.run())
+        running = [asyncio.create_task(part.run()) for part in (shared.controls, shared.jobs)]
         try:
             async with open_worker(settings, source_of(settings, os.environ), metrics, shared, classes) as worker:
                 yield worker
         finally:
-            running.cancel()
+            for task in running:
+                task.cancel()

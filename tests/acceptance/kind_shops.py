@@ -134,9 +134,10 @@ class KindShop:
             raise AssertionError(f"{self.name}: {len(still)} of {len(wanted)} are not stored: {still}") from None
 
     async def is_final(self) -> bool:
-        """Whether no stored order may have changed in the second of its version, after it was fetched."""
-        query = "SELECT NOT EXISTS (SELECT FROM orders WHERE source = $1 AND fetched_at < version + $2::interval)"
-        return bool(await self.postgres.fetchval(query, self.name, timedelta(seconds=5)))
+        """Whether no poll fetches an order again because it may have changed in the second of its version."""
+        query = """SELECT max(version) < now() - $2::interval AND bool_and(fetched_at > version + $3::interval)
+                   FROM orders WHERE source = $1"""
+        return bool(await self.postgres.fetchval(query, self.name, timedelta(seconds=12), timedelta(seconds=5)))
 
     async def plant_differences(self) -> dict[str, str]:
         """Let 50 orders be missing in the database, and 50 differ from the shop. Return how, by ID."""

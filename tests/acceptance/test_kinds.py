@@ -47,6 +47,7 @@ async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -
             await asyncio.gather(*[backfill(cli, shop) for shop in shops])
             write_sources(file, shops, "1s")
             await asyncio.gather(*[poll(shop) for shop in shops])
+            await eventually(lambda: is_empty(cli), within=WITHIN, every=0.5)
             assert await worker.stop() == 0
         await asyncio.gather(*[reconcile(cli, shop, tmp_path) for shop in shops])
         for shop in shops:
@@ -71,6 +72,13 @@ async def poll(shop: KindShop) -> None:
     """A reconciliation does not trust what was fetched within a second in which the order may have changed again."""
     await shop.stores(await shop.change(CHANGES, quiet=True), within=WITHIN)
     await eventually(shop.is_final, within=WITHIN, every=0.1)
+
+
+async def is_empty(cli: Cli) -> bool:
+    """Whether no order waits, or is being fetched, in any queue."""
+    _, status, _ = await finished(cli, "status", "--json")
+    totals = json.loads(status)["totals"]
+    return totals["depth"] == totals["pending"] == totals["retries"] == 0
 
 
 async def reconcile(cli: Cli, shop: KindShop, folder: Path) -> None:
