@@ -551,7 +551,8 @@ def trouble() -> Section:
                     "Retried orders",
                     "Orders per minute that were moved to the retry set, by reason. throttled: the API responded with "
                     "429. connection, timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL "
-                    "rejected the row. row_locked: another transaction has locked the row.",
+                    "rejected the row. row_locked: another transaction has locked the row. "
+                    "Without data, no order was retried.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_retries_total", "reason"), "{{reason}}")],
