@@ -25,6 +25,9 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 
+# Each command of a slow node waits for it, beside other tests.
+pytestmark = pytest.mark.timeout(600)
+
 PARTITIONS = 6
 COUNT = 30
 ROUNDS = 20
