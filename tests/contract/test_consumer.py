@@ -110,7 +110,7 @@ async def test_a_waiting_read_returns_as_soon_as_there_is_an_entry(
     await add(redis, keys, "a")
 
     # Far less than the half minute that it may wait, because its connection allows a command at most six seconds.
-    deliveries = await asyncio.wait_for(reading, 15)
+    deliveries = await asyncio.wait_for(reading, 5)
 
     assert orders(deliveries) == ["a"]
 

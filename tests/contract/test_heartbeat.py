@@ -120,7 +120,7 @@ async def test_when_redis_clock_is_set_back_the_queues_clock_goes_on_from_its_la
     async def goes_on() -> bool:
         return (await one.heartbeat(LIFETIME)).now > after
 
-    await eventually(goes_on)
+    await eventually(goes_on, within=10)
 
 
 # -- releasing -------------------------------------------------------------------------------------------------

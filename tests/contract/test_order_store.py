@@ -757,7 +757,7 @@ async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql
     async def is_gone() -> bool:
         return not await sql.fetchval(OURS)
 
-    await eventually(is_gone)
+    await eventually(is_gone, within=5)
 
 
 @pytest.fixture

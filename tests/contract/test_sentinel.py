@@ -154,7 +154,7 @@ async def test_a_quota_is_leased_only_while_most_sentinels_confirm_the_primary(w
                     return False
                 return True
 
-            await eventually(is_refused, every=0.1)
+            await eventually(is_refused, within=10, every=0.1)
             with pytest.raises(QueueUnavailable, match=r"fewer than 2 of 3 Sentinels confirm that .* is the primary"):
                 await quota.lease(request)
             ways[1].thaw()

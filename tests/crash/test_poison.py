@@ -115,7 +115,7 @@ async def test_a_poison_does_not_stop_the_line_while_it_is_being_found_out(scene
 
     for number in range(100):
         await scene.enqueue(f"order-{number}")
-        await scene.stored_at_least(number + 1, within=30)
+        await scene.stored_at_least(number + 1, within=15)
 
     await only_the_poison_is_dead_lettered(scene, ["poison"], ids(100))
     assert await command.stop() == 0

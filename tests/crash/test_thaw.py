@@ -77,13 +77,13 @@ async def test_a_thawed_worker_whose_orders_others_hold_lets_go_of_them(
     before = await scene.rows()
     serve(scene, "shipped")
     # Long enough for the frozen worker to thaw and continue while the other worker holds the orders.
-    scene.api.behave(latency="8")
+    scene.api.behave(latency="4")
 
     async with scene.worker("heir", claim_idle=3600) as heir:
         await has_taken_over(heir, pending)
         frozen.process.send_signal(signal.SIGCONT)
 
-        await eventually(lambda: len(frozen.events("lease_lost")) == pending, within=6)
+        await eventually(lambda: len(frozen.events("lease_lost")) == pending, within=3)
         assert {entry.consumer for entry in await scene.pending()} == {"heir"}, "nothing is acked"
         assert await scene.rows() == before, "nothing is stored"
         await scene.finished()

@@ -194,7 +194,7 @@ def test_postgres_keeps_its_data_over_a_restart_on_its_port(directory: Path, end
         family = [first_pid, *(child.pid for child in psutil.Process(first_pid).children(recursive=True))]
 
         server.kill() if end == "kill" else server.stop(end)
-        assert eventually(lambda: not any(map(is_alive, family)))
+        assert eventually(lambda: not any(map(is_alive, family)), within=1)
         server.start()
 
         assert server.dsn == first_dsn

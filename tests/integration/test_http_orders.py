@@ -317,7 +317,7 @@ async def test_a_list_whose_client_has_gone_is_not_read(scene: Scene, api: Api) 
         await asyncio.wait(asking)
 
         # Those that run end with their time limit, and none follows them.
-        await eventually(lambda: _waiting(looking, 0))
+        await eventually(lambda: _waiting(looking, 0), within=8)
 
 
 async def _waiting(connection: asyncpg.Connection, count: int) -> bool:

@@ -124,7 +124,7 @@ async def test_a_table_that_takes_no_row_is_waited_for_and_no_order_is_blamed(
             told = [line for line in logs if line["event"] == "rows_refused"]
             await scene.sql(repairing)
 
-            await scene.finished()
+            await scene.finished(within=10)
 
             assert (dead(worker), worker.metric("ingest_orders_total", outcome="retried")) == (0, 0)
     assert [line["log_level"] for line in told] == ["error"] * len(told)
@@ -154,7 +154,7 @@ async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
 
         assert dead(worker) == 0
         await scene.sql(BROKEN["a trigger at the commit"][1])
-        await scene.finished()
+        await scene.finished(within=10)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ async def test_an_access_token_that_amazon_no_longer_accepts_is_renewed(kind: st
                 return isinstance(await client.fetch(FetchRequest(order_id)), Fetched)
 
             # A token of less than a second is not renewed.
-            await eventually(is_fetched, every=0.1)
+            await eventually(is_fetched, within=10.0, every=0.1)
 
 
 def test_the_list_of_amazon_has_a_quota_of_its_own_and_other_lists_share_that_of_the_orders() -> None:

@@ -192,7 +192,7 @@ def test_repeated_requests_do_not_postpone_the_kill(start: Start) -> None:
         supervisor.ask()
         return supervisor.process.poll() is not None
 
-    eventually_sync(ended, within=60, every=0.5)
+    eventually_sync(ended, within=15, every=0.5)
     assert supervisor.exit_code() == 1
 
 
