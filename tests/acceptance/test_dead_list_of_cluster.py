@@ -1,4 +1,4 @@
-"""`ingest dead list`, `groups`, `show` and `export` while a node of a cluster is down."""
+"""`ingest dead list`, `groups`, `show` and `export`, and `ingest retries list`, while a node of a cluster is down."""
 
 import json
 from pathlib import Path
@@ -48,6 +48,7 @@ async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions
         listed = cli.run("dead", "list", "--limit", "100", env={"COLUMNS": "200"})
         as_json = cli.run("dead", "list", "--limit", "100", "--json")
         grouped = cli.run("dead", "groups", "--json")
+        retries = cli.run("retries", "list", "--json")
         shown = cli.run("dead", "show", "an-order-without-a-dead-letter")
         file = tmp_path / "dead.jsonl"
         exported, to_file = cli.run("dead", "export"), cli.run("dead", "export", "--output", str(file))
@@ -67,6 +68,7 @@ async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions
         1,
         0,
     ]
+    assert (retries.returncode, {json.loads(line)["queue"] for line in retries.stdout.splitlines()}) == (1, missing)
     assert {json.loads(line)["order_id"] for line in exported.stdout.splitlines()} == left
     assert (is_complete, sorted(in_file)) == (False, sorted(ORDERS))
     assert "the export is not complete: run it again with --resume" in to_file.stderr

@@ -10,6 +10,7 @@ If the process dies before it has published the pause, the next rejected request
 import asyncio
 import time
 from collections.abc import Callable, Sized
+from contextlib import suppress
 
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
@@ -46,15 +47,12 @@ class FleetPause:
 
     async def run(self) -> None:
         """Publish the pauses of this process, and keep the pauses of the fleet, until cancelled."""
-        loop, idle_until = asyncio.get_running_loop(), self._clock()
+        idle_until = self._clock()
         while True:
             now = self._clock()
-            # Nearly always the time ends the wait. A timeout would cancel it, which takes several times as long.
-            timer = loop.call_later(next_tick(now, _LOOK_EVERY) - now, self._pauses.asked.set)
-            try:
-                await self._pauses.asked.wait()
-            finally:
-                timer.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(next_tick(now, _LOOK_EVERY) - now):
+                    await self._pauses.asked.wait()
             self._pauses.asked.clear()
             asked = self._to_publish()
             if not self._held and not asked and self._clock() < idle_until:

@@ -9,15 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redis.asyncio import Redis
-
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
+from ingest.operations.failed_orders.entries import dead_letters_of
 from ingest.queue.operate.dead_letter_pages import DeadLetterPage
-from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
-from ingest.queue.operate.queue_parts import Reached, layout_reader
+from ingest.queue.operate.queue_parts import Reached
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
@@ -57,12 +54,6 @@ async def open_reachable(
         yield await reached_of(
             {each.source: (each.stream, dead_letters_of(client, each)) for each in sources}, PartitionDeadLetters.count
         )
-
-
-def dead_letters_of(client: Redis, source: Backends) -> DeadLetters:
-    """Return the dead letters of a source, which read the configured partitions while their record cannot be read."""
-    assumed = Layout(source.stream, source.partitions)
-    return DeadLetters(client, layout_reader(client, source.stream), group=source.group, assumed=assumed)
 
 
 async def reached_of(

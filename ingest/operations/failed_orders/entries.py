@@ -162,15 +162,25 @@ class RetryEntries:
 FailedEntries = DeadLetterEntries | RetryEntries
 
 
+def dead_letters_of(client: Redis, backends: Backends, on_wait: Callable[[str], None] = refuse_to_wait) -> DeadLetters:
+    """Return the dead letters of a source, in the configured partitions while their record cannot be read."""
+    layout, assumed = layout_reader(client, backends.stream), Layout(backends.stream, backends.partitions)
+    return DeadLetters(client, layout, group=backends.group, on_wait=on_wait, assumed=assumed)
+
+
+def retries_of(client: Redis, backends: Backends) -> Retries:
+    """Return the retries of a source. See `dead_letters_of`."""
+    layout, assumed = layout_reader(client, backends.stream), Layout(backends.stream, backends.partitions)
+    return Retries(client, layout, backends.group, assumed)
+
+
 def entries_of(
     client: Redis, backends: Backends, kind: EntryKind, on_wait: Callable[[str], None] = refuse_to_wait
 ) -> FailedEntries:
     """Return the entries of one kind. Dead letters wait for Redis if `on_wait` returns."""
-    layout, assumed = layout_reader(client, backends.stream), Layout(backends.stream, backends.partitions)
     if kind is EntryKind.RETRIES:
-        return RetryEntries(Retries(client, layout, backends.group, assumed))
-    dead_letters = DeadLetters(client, layout, group=backends.group, on_wait=on_wait, assumed=assumed)
-    return DeadLetterEntries(dead_letters)
+        return RetryEntries(retries_of(client, backends))
+    return DeadLetterEntries(dead_letters_of(client, backends, on_wait))
 
 
 @asynccontextmanager

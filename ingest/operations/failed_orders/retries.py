@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
-from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.operate.retries import Retries
+from ingest.operations.failed_orders.dead_letter_parts import Unavailable, reached_of
+from ingest.operations.failed_orders.entries import retries_of
+from ingest.queue.operate.partition_retries import PartitionRetries
 from ingest.queue.redis.connection import control_client
 
 
@@ -18,12 +19,14 @@ class FoundRetries:
     Attributes:
         entries: each with its source, sorted by due time.
         has_more: whether more retries match than the limit allows.
-        missing: orders of the selection without a matching retry. Empty if `has_more` is true.
+        missing: orders of the selection without a matching retry. Empty if `has_more` is true, or a partition is unavailable.
+        unavailable: the partitions that cannot be read, each with the reason.
     """
 
     entries: Sequence[tuple[str, RetryEntry]]
     has_more: bool
     missing: frozenset[str]
+    unavailable: Unavailable
 
 
 async def find(
@@ -36,18 +39,15 @@ async def find(
     """Find the soonest retries that match, at most `limit`.
 
     Raises:
-        QueueUnavailable: Redis cannot be used right now.
+        QueueUnavailable: no server can be used.
     """
     found: list[tuple[str, RetryEntry]] = []
     examined = 0
     async with control_client(sources[0].redis_url) as client:
-        parts = [
-            (each.source, part)
-            for each in sources
-            for part in (await Retries(client, layout_reader(client, each.stream), each.group).by_queue()).values()
-        ]
-        total = sum([await part.count() for _, part in parts])
-        for source, each in parts:
+        retries = {each.source: (each.stream, retries_of(client, each)) for each in sources}
+        opened, unavailable = await reached_of(retries, PartitionRetries.count)
+        total = sum([await part.count() for part in opened.values()])
+        for (source, _), each in opened.items():
             matching = 0
             async for page in each.pages(selection.filter.unlisted_fields):
                 entries = [entry for entry in page.entries if selection.matches(entry)]
@@ -60,6 +60,6 @@ async def find(
             # With many sources and partitions, those that are too late for the result are not kept.
             found = sorted(found, key=lambda each: each[1].next_try_at)[: limit + 1]
     if len(found) > limit:
-        return FoundRetries(found[:limit], has_more=True, missing=frozenset())
+        return FoundRetries(found[:limit], has_more=True, missing=frozenset(), unavailable=unavailable)
     missing = selection.ids.difference(entry.order_id for _, entry in found)
-    return FoundRetries(found, has_more=False, missing=missing)
+    return FoundRetries(found, has_more=False, missing=frozenset() if unavailable else missing, unavailable=unavailable)

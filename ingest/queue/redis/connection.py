@@ -6,8 +6,8 @@ because it decides which commands may be repeated. See `checked_connections` for
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar, cast
@@ -143,24 +143,8 @@ async def replies(commands: Pipeline) -> list[Any]:
     return found
 
 
-class _Translated:
-    """What `translated` returns. As a generator it would cost an idle source 10 % of its CPU."""
-
-    __slots__ = ("_cancelled_before", "_task")
-
-    def __enter__(self) -> None:
-        task = self._task = asyncio.current_task()
-        # A cancellation that was requested and not delivered comes at the next await, where it has to get through.
-        self._cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._task is not None and self._task.cancelling() > self._cancelled_before:
-            raise asyncio.CancelledError
-        if error is not None and (translation := _translation_of(error)) is not None:
-            raise translation from error
-
-
-def translated() -> AbstractContextManager[None]:
+@contextmanager
+def translated() -> Iterator[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
 
     So are exceptions that a reply of the wrong shape raises in its reader. The server is not the Redis that it should be, or
@@ -169,7 +153,18 @@ def translated() -> AbstractContextManager[None]:
     It also makes sure that a cancellation gets through, because redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
     a cancellation that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
     """
-    return _Translated()
+    task = asyncio.current_task()
+    # A cancellation that was requested and not delivered comes at the next await, where it has to get through.
+    cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
+    try:
+        yield
+    except BaseException as error:
+        if (translation := _translation_of(error)) is not None:
+            raise translation from error
+        raise
+    finally:
+        if task is not None and task.cancelling() > cancelled_before:
+            raise asyncio.CancelledError
 
 
 def _translation_of(error: BaseException) -> Exception | None:

@@ -31,7 +31,7 @@ def list_(chosen: Chosen, *, limit: Limit = 50, as_json: AsJson = False) -> None
 
     It changes nothing.
 
-    The exit code is 1 if an order has no retry.
+    The exit code is 1 if an order has no retry, or if a partition cannot be read.
 
     Examples:
     `ingest retries list` lists the next 50.
@@ -52,16 +52,20 @@ def list_(chosen: Chosen, *, limit: Limit = 50, as_json: AsJson = False) -> None
     found = run_with_progress("searching", search)
     for missing in sorted(found.missing):
         say(f"no retry for {printable(missing)}")
+    for (_, queue), error in found.unavailable.items():
+        say(f"the retries of {queue} are missing: {error}")
     if as_json:
         with standard_output() as stream:
             stream.writelines(json.dumps(listed_as_object(entry, source)) + "\n" for source, entry in found.entries)
+            for (source, queue), error in found.unavailable.items():
+                stream.write(json.dumps({"source": source, "queue": queue, "unavailable": error}) + "\n")
     elif found.entries:
         _print_table(found.entries, with_source=UNNAMED not in sources)
-    else:
+    elif not found.unavailable:
         say("no retries")
     if found.has_more and not as_json:
         say(f"there are more than these {limit:,}: --limit lists more")
-    raise typer.Exit(1 if found.missing else 0)
+    raise typer.Exit(1 if found.missing or found.unavailable else 0)
 
 
 def _print_table(entries: "Sequence[tuple[str, RetryEntry]]", *, with_source: bool) -> None:
