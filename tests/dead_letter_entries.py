@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.redis.connection import control_client
 
 Fields = dict[bytes, bytes]

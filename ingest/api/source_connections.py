@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries
 from ingest.operations.stored_orders.orders import Orders
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.monitor import Monitor
-from ingest.queue.operate.retries import Retries
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.store.audit import AuditLog

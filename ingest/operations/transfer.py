@@ -15,7 +15,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.leased import while_renewed
 from ingest.operations.partitions import held
 from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.dead_letter_pages import Call
+from ingest.queue.operate.failed.dead_letter_pages import Call
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.partitions.change_hold import ChangeHold, HeldChange

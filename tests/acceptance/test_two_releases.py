@@ -14,7 +14,7 @@ from support import Cli, eventually
 
 from ingest.domain.deliveries.selection import Selection
 from ingest.lab.upstream import Behaviour
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.store.schema import Migration, migrate, migrations
 
 # The schema of both releases, as long as workers of the last one run.

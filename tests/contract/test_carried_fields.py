@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
-from ingest.queue.operate.partition_retries import PartitionRetries
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_retries import PartitionRetries
 
 # The names are of no release: a version of the format, a field of a later one, one that is not text, one without a value.
 UNKNOWN = {b"version": b"7", b"ingest_later": "größe".encode(), b"\xff\x00": bytes(range(256)), b"empty": b""}

@@ -23,9 +23,9 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letter_pages import PAGE
+from ingest.queue.operate.failed.dead_letter_pages import PAGE
+from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters
 from ingest.queue.operate.job_steps import JobSteps, StepRecord
-from ingest.queue.operate.partition_dead_letters import Change, PartitionDeadLetters
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.scripts import load
 

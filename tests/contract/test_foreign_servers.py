@@ -16,7 +16,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.produce.producer import Producer

@@ -12,13 +12,13 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import DeadEntry, QueuedEntry, RetryEntry
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.erasing import QueueEraser, Removed
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_retries import Position
+from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.order_search import OrderSearch
-from ingest.queue.operate.partition_retries import Position
 from ingest.queue.operate.queue_parts import ReadLayout
-from ingest.queue.operate.retries import Retries
 from ingest.queue.operate.scanner import Location, QueueScanner
 
 pytestmark = pytest.mark.topologies

@@ -18,7 +18,7 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.redis.connection import QueueRefused
 

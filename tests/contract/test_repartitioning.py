@@ -15,7 +15,7 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.erasing import PartitionEraser
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.partitions.change_hold import ChangeHold, HeldChange
 from ingest.queue.partitions.draining import ChangedMeanwhile, Draining
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key

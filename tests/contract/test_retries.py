@@ -12,7 +12,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_retries import PartitionRetries, Position
+from ingest.queue.operate.failed.partition_retries import PartitionRetries, Position
 
 pytestmark = pytest.mark.topologies
 

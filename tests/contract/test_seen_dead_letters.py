@@ -12,8 +12,8 @@ from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.erasing import PartitionEraser
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.job_steps import JobSteps
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 

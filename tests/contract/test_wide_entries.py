@@ -10,7 +10,7 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.scanner import Location, PartitionScanner
 
 pytestmark = pytest.mark.topologies

@@ -16,9 +16,9 @@ from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntr
 from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.operate.retries import Retries
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput

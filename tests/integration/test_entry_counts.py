@@ -17,7 +17,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.entry_counts import EntryCount, EntryCounts
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.redis.connection import control_client

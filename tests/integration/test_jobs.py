@@ -22,8 +22,8 @@ from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.group_surveys import GroupSurveys, group
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord

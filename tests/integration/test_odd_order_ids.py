@@ -22,8 +22,8 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.operate.erasing import PartitionEraser, Removed
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.order_search import PartitionSearch
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -8,7 +8,7 @@ from support import eventually
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 

@@ -5,7 +5,7 @@ from integration.scene import Scene
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
 from ingest.operations.failed_orders.entry_json import as_object
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 EVERYTHING = Selection(everything=True)

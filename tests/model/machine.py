@@ -41,7 +41,7 @@ from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
 T = TypeVar("T")

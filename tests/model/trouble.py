@@ -12,7 +12,7 @@ from model.machine import NAMES, Machine, one_of
 from model.steps import PICK, WHICH, step
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.redis.connection import QueueFull, QueueRefused
 
 _TIDIED = ("", "trim", "remove_stale")

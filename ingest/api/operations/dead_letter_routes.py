@@ -22,8 +22,8 @@ from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.entry_json import as_object
-from ingest.queue.operate.dead_letter_pages import is_entry_id
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
+from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.store.audit import AuditLog
 
 

@@ -24,7 +24,7 @@ from ingest.operations.audit import audited
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.failed_orders.entry_json import listed_as_object
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
-from ingest.queue.operate.partition_dead_letters import Change
+from ingest.queue.operate.failed.partition_dead_letters import Change
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

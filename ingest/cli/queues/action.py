@@ -21,7 +21,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.operations.failed_orders.entries import NEWEST, DeadLetterEntries, RetryEntries, entries_of, open_entries
 from ingest.operations.jobs.requests import entry_request
 from ingest.process.interrupt import run_interruptible
-from ingest.queue.operate.partition_dead_letters import Change
+from ingest.queue.operate.failed.partition_dead_letters import Change
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

@@ -11,9 +11,9 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.printable import cell
 from ingest.operations.failed_orders.dead_letters import contains
 from ingest.operations.failed_orders.entry_json import as_object
-from ingest.queue.operate.dead_letter_pages import is_entry_id
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 
 FORMATS: Mapping[str, str] = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 """The media type of each format."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import dead_letters_of
-from ingest.queue.operate.dead_letter_pages import DeadLetterPage
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import DeadLetterPage
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.queue_parts import Reached
 from ingest.queue.redis.connection import control_client
 
 if TYPE_CHECKING:
-    from ingest.queue.operate.dead_letter_pages import Row
+    from ingest.queue.operate.failed.dead_letter_pages import Row
 
 Part = tuple[str, str]
 """A source and the queue of one of its partitions."""

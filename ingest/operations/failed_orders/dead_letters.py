@@ -21,9 +21,9 @@ from ingest.operations.failed_orders.dead_letter_parts import (
     open_reachable,
     paced,
 )
-from ingest.queue.operate.dead_letter_pages import PAGE
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition_dead_letters import Change, PartitionDeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import PAGE
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.redis.connection import control_client
 

@@ -17,15 +17,15 @@ from ingest.domain.deliveries.selection import FailedEntry, Selection
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.operations.backends import Backends
-from ingest.queue.operate.dead_letter_pages import PAGE as DEAD_LETTERS_IN_STEP
-from ingest.queue.operate.dead_letter_pages import is_entry_id
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition_dead_letters import Change, Survey
-from ingest.queue.operate.partition_retries import PAGE as RETRIES_IN_STEP
-from ingest.queue.operate.partition_retries import Position
+from ingest.queue.operate.failed.dead_letter_pages import PAGE as DEAD_LETTERS_IN_STEP
+from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import Change, Survey
+from ingest.queue.operate.failed.partition_retries import PAGE as RETRIES_IN_STEP
+from ingest.queue.operate.failed.partition_retries import Position
+from ingest.queue.operate.failed.retries import Retries, TotalRetrySurvey
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
-from ingest.queue.operate.retries import Retries, TotalRetrySurvey
 from ingest.queue.redis.connection import control_client
 
 NEWEST = "newest"

@@ -9,10 +9,10 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.operations.failed_orders.entries import DeadLetterEntries, FailedEntries, RetryEntries
 from ingest.operations.failed_orders.groups import GroupCounts
-from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
-from ingest.queue.operate.partition_retries import PartitionRetries, Position
-from ingest.queue.operate.retries import Retries
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_retries import PartitionRetries, Position
+from ingest.queue.operate.failed.retries import Retries
 
 _EVERYTHING = Selection(everything=True)
 # A survey of 300,000 entries reads thousands of pages. A page that fails is read again after these seconds, so that one command that takes

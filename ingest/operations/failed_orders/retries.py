@@ -8,7 +8,7 @@ from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_parts import Unavailable, reached_of
 from ingest.operations.failed_orders.entries import retries_of
-from ingest.queue.operate.partition_retries import PartitionRetries
+from ingest.queue.operate.failed.partition_retries import PartitionRetries
 from ingest.queue.redis.connection import control_client
 
 

@@ -18,14 +18,14 @@ from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import NEWEST, UNTIL_MS
-from ingest.queue.operate.dead_letter_pages import together
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import together
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
+from ingest.queue.operate.failed.partition_retries import PartitionRetries, Position, RetryPage
+from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
-from ingest.queue.operate.partition_dead_letters import PartitionDeadLetters
-from ingest.queue.operate.partition_retries import PartitionRetries, Position, RetryPage
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-from ingest.queue.operate.retries import Retries
 
 NONE_YET = "0-0"
 """The newest dead letter of a partition without any, or of a partition that is newer than the request."""

@@ -20,8 +20,8 @@ from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.failed_orders.entries import NEWEST
 from ingest.operations.jobs.entries import NONE_YET
-from ingest.queue.operate.dead_letter_pages import PAGE
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letter_pages import PAGE
+from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.store.job_output import JobOutput

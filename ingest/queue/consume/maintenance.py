@@ -9,7 +9,7 @@ from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Kind, Partition, divide
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.keys import LaneKeys
-from ingest.queue.operate.dead_letter_pages import DeadLetterPages
+from ingest.queue.operate.failed.dead_letter_pages import DeadLetterPages
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
 _MOST_CONSUMERS = 100

@@ -19,7 +19,7 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import UserError
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
-from ingest.queue.operate.dead_letter_pages import DeadLetterPages, Row, together
+from ingest.queue.operate.failed.dead_letter_pages import DeadLetterPages, Row, together
 from ingest.queue.partitions.groups import groups_of
 from ingest.queue.redis.combined_calls import ClientRunner
 from ingest.queue.redis.connection import replies, translated

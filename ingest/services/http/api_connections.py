@@ -18,10 +18,10 @@ from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.stored_orders.order_connections import OrderConnections
 from ingest.operations.stored_orders.orders import Orders
-from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.failed.dead_letters import DeadLetters
+from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.repeated_calls import refuse_to_wait
-from ingest.queue.operate.retries import Retries
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client

@@ -16,7 +16,7 @@ from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.partition_dead_letters import Change, PartitionDeadLetters, Survey
+from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters, Survey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 

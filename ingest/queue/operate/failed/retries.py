@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
+from ingest.queue.operate.failed.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 
 _Result = TypeVar("_Result")

@@ -17,7 +17,7 @@ from redis.commands.core import AsyncScript
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.operate.dead_letter_pages import (
+from ingest.queue.operate.failed.dead_letter_pages import (
     PAGE,
     Call,
     DeadLetterPage,

@@ -1,0 +1,1 @@
+"""Dead letters and retries, as operators see and change them."""
