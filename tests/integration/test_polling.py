@@ -219,11 +219,12 @@ async def test_a_poller_that_dies_while_it_reads_is_replaced_and_no_order_is_los
 
 
 async def test_a_reading_of_a_sorted_list_that_fails_half_way_continues_there(scene: Scene, shop: ListedShop) -> None:
-    for number in range(60):
-        shop.change(f"o-{number}", ago=300 - 5 * number)
+    first = shop.now() - timedelta(seconds=300)
+    shop.orders |= {f"o-{number}": first + timedelta(seconds=5 * number) for number in range(60)}
     shop.fails = [0, 0, 0, 500]
     await scene.sql(
-        "INSERT INTO polls (source, position, holder, fence, next_at) VALUES ('', now() - interval '310 s', 'x', 1, now())"
+        "INSERT INTO polls (source, position, holder, fence, next_at) VALUES ('', $1, 'x', 1, now())",
+        first - timedelta(seconds=10),
     )
 
     async with scene.worker("a", **shop.settings(overlap="1s")):
