@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from contextlib import suppress
 
 from browser.console_operator import ConsoleOperator
 from dead_letter_entries import chunks, dead_fields
@@ -137,8 +138,10 @@ async def stuck_worker(stage: Stage, operator: ConsoleOperator) -> None:
             with operator.other_tool(f"kill -9 {pid}   # the log has it: process_started process=worker-1"):
                 os.kill(pid, signal.SIGKILL)
         finally:
+            # It may have been killed a moment ago.
             if command.pid_of("worker-1") == pid:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
         await eventually(lambda: command.pid_of("worker-1") != pid)
         await operator.sees("/workers", r"alive .*alive .* 2 processes\.")

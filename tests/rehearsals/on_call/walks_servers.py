@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from contextlib import suppress
 
 from dead_letter_entries import chunks, dead_fields
 from integration.scene import ids
@@ -133,8 +134,10 @@ async def stuck_worker(stage: Stage, operator: Operator) -> None:
             with operator.other_tool(f"kill -9 {pid}   # the log has it: process_started process=worker-1"):
                 os.kill(pid, signal.SIGKILL)
         finally:
+            # It may have been killed a moment ago.
             if command.pid_of("worker-1") == pid:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
         await eventually(lambda: command.pid_of("worker-1") != pid)
         await operator.sees("health", text="^ok$")
