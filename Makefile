@@ -53,6 +53,10 @@ demo: $(demo_venv)  ## real servers, 10,000 real orders, two workers, a reconcil
 test: .venv/ready servers  ## lint, all tests and the coverage gate; with ARGS="tests/unit -k retry" only those tests; COVERAGE=1 measures
 	@$(steps); $(if $(ARGS),$(selection_steps),$(lint_steps); $(all_steps)); $(verdict)
 
+.PHONY: nightly
+nightly: .venv/ready servers  ## all tests on each kind of Redis, with each HTTP client and each benchmark; half an hour
+	@INGEST_TEST_NIGHTLY=on exec .venv/bin/python $(pytest) $(ARGS)
+
 .PHONY: unit
 unit: .venv/ready  ## the unit tests alone, in a quarter of a minute: no server, no lint, few examples; ARGS="-k retry"
 	@exec .venv/bin/python -m pytest -q -n 2 --hypothesis-profile=quick tests/unit $(ARGS)
@@ -122,7 +126,7 @@ alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 
 
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
-	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/rehearsals/scale/test_call_costs.py $(ARGS)
+	@INGEST_TEST_SCALE=full INGEST_TEST_NIGHTLY=on exec .venv/bin/python -m pytest -q -s tests/rehearsals/scale/test_call_costs.py $(ARGS)
 
 .PHONY: operate-scale
 operate-scale: .venv/ready  ## the console, the lists and a bulk replay with 5,000,000 queued orders; 10 minutes; ARGS="--queued 500000"

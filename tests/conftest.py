@@ -14,6 +14,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from servers import kinds
+from servers.selection import selected
 from shipped import as_account, redis_users
 from support import Cli, closing_cli
 
@@ -48,6 +49,7 @@ settings.load_profile("ingest")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long tests first, so that all test processes finish at about the same time."""
+    items[:] = selected(items)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -38,7 +38,8 @@ class Place:
 
 STANDALONE = [Place(kind) for kind in KINDS]
 # The commands at a primary are the same with Sentinels: what differs has tests on each kind elsewhere.
-BEYOND_ONE = [Place(KINDS[0], "sentinel"), *(Place(kind, "cluster") for kind in KINDS)]
+SENTINEL = Place(KINDS[0], "sentinel")
+CLUSTERS = [Place(kind, "cluster") for kind in KINDS]
 
 
 class SharedServers:

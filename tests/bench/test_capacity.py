@@ -34,7 +34,9 @@ def measured(cli: Cli, redis_url: str, dsn: str, *options: str) -> dict[str, Any
     return dict(run)
 
 
-@pytest.mark.parametrize(("rate", "latency", "orders"), [("100", "0.5", "400"), ("200", "0.2", "600")])
+@pytest.mark.parametrize(
+    ("rate", "latency", "orders"), [("100", "0.5", "400"), pytest.param("200", "0.2", "600", marks=pytest.mark.nightly)]
+)
 def test_the_planned_orders_in_flight_reach_the_rate_and_memory_is_as_planned(
     cli: Cli, redis_url: str, dsn: str, rate: str, latency: str, orders: str
 ) -> None:
@@ -53,6 +55,7 @@ def test_the_planned_orders_in_flight_reach_the_rate_and_memory_is_as_planned(
     assert found["host_memory"] / 1e6 == pytest.approx(run["peak_pss_mb"], rel=0.5)
 
 
+@pytest.mark.nightly
 def test_orders_that_arrive_at_the_rate_need_no_more_in_flight_than_planned(cli: Cli, redis_url: str, dsn: str) -> None:
     found = planned(cli, "--rate", "100", "--latency", "0.4")
 

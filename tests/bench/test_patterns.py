@@ -70,6 +70,7 @@ def test_each_way_stores_every_order_and_is_measured(bench: Cli, tmp_path: Path)
     assert "ingest worker" in (tmp_path / "patterns.svg").read_text() + (tmp_path / "patterns.md").read_text()
 
 
+@pytest.mark.nightly
 def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url: str, dsn: str) -> None:
     with prepared_runs(redis_url, dsn, 600, "--latency", "0.02") as runs:
         killed = runs.kill(Pattern.STREAMS, not_shown)
@@ -81,6 +82,7 @@ def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url
     assert (killed["stored"], killed["waiting"]) == (600 - killed["lost"], 0)
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) -> None:
     # More than are in flight, so that some are still to come when half are stored.
     with prepared_runs(redis_url, dsn, 1500, "--latency", "0.05") as runs:
@@ -90,6 +92,7 @@ def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) 
     assert (killed["stored"], killed["lost"], killed["waiting"], killed["pending"]) == (1500, 0, 0, 0)
 
 
+@pytest.mark.nightly
 def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: str) -> None:
     with prepared_runs(redis_url, dsn, 240, "--latency", "0.05") as runs:
         alone, pool = (runs.kill(pattern, not_shown) for pattern in (Pattern.SEMAPHORE, Pattern.PROCESSES))
@@ -100,6 +103,7 @@ def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: 
         assert killed["lost"] == 240 - killed["stored"]
 
 
+@pytest.mark.nightly
 def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(redis_url: str, dsn: str) -> None:
     with prepared_runs(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as runs:
         measured = runs.measure(Pattern.GATHER, not_shown)
@@ -109,6 +113,7 @@ def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(r
     assert measured["requests"] == 100
 
 
+@pytest.mark.nightly
 def test_a_program_that_breaks_is_no_result(redis_url: str, dsn: str) -> None:
     refusing = "ALTER TABLE orders ADD CHECK (false)"
 

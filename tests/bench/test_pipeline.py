@@ -86,7 +86,7 @@ def assert_all_stored(run: dict[str, Any], orders: int) -> None:
 
 
 @pytest.mark.parametrize("rivals", [("bare", "go") if HAS_GO else ("bare",)], ids=" and ".join)
-@pytest.mark.parametrize("transport", [(), ("--tls",)], ids=["http", "https"])
+@pytest.mark.parametrize("transport", [(), pytest.param(("--tls",), marks=pytest.mark.nightly)], ids=["http", "https"])
 def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is_accounted_for(
     cli: Cli, tmp_path: Path, rivals: tuple[str, ...], transport: tuple[str, ...]
 ) -> None:
@@ -166,6 +166,7 @@ def test_the_knee_is_the_first_value_that_is_good_enough_or_the_last_one_where_m
     assert knee(["0.1", "0.2", "0.4"], [400.0, 390.0, 200.0]) == "0.2"
 
 
+@pytest.mark.nightly
 def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_given_servers_left_clean(
     cli: Cli, given: tuple[str, ...], redis_url: str, dsn: str
 ) -> None:
@@ -184,6 +185,7 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
         assert not client.keys("ingest:{ingest-bench}:*")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kill", ["worker", "command"])
 def test_a_kill_on_the_way_is_timed_and_what_it_cost_is_counted(cli: Cli, given: tuple[str, ...], kill: str) -> None:
     # Each order takes long enough for some to be in flight during the kill, even on a busy machine.
@@ -208,6 +210,7 @@ def test_a_table_that_is_not_empty_is_left_alone(cli: Cli, given: tuple[str, ...
     assert sql(dsn, "SELECT order_id FROM orders") == ["1"]
 
 
+@pytest.mark.nightly
 def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, given: tuple[str, ...], tmp_path: Path) -> None:
     swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "100", "--latency", "0.01")
 

@@ -1,8 +1,6 @@
 """For the contract tests: each kind of Redis there is, a raw client beside ours, and servers that a test may stop, fill
 or spoil."""
 
-import os
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,26 +23,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("topologies")
     if marker and "topology" in metafunc.fixturenames and "own_valkey" not in metafunc.fixturenames:
         metafunc.parametrize("topology", marker.args or ("standalone", "cluster"))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run those tests in the cluster of one kind, and tests marked `one_server` on one kind.
-
-    The suites of the ports run in clusters of all kinds. `INGEST_TEST_SERVERS=all` runs marked tests on each kind.
-    """
-    items[:] = [item for item in items if _runs(item)]
-
-
-def _runs(item: pytest.Item) -> bool:
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    if parameters.get("topology") == "cluster":
-        return bool(parameters["kind"] == KINDS[0])
-    chooses_kinds = any(marker.args[0] == "kind" for marker in item.iter_markers("parametrize"))
-    is_reduced = item.get_closest_marker("one_server") and os.environ.get("INGEST_TEST_SERVERS") != "all"
-    if not is_reduced or chooses_kinds or "kind" not in parameters:
-        return True
-    name = item.nodeid.partition("[")[0]
-    return bool(parameters["kind"] == KINDS[zlib.crc32(name.encode()) % len(KINDS)])
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])

@@ -51,6 +51,7 @@ async def crash(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None
     await heartbeats_end(redis, Keys.of(queue), "one")
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize(
     "move", [retry, dead_letter, dead_letter_by_hand, release, crash], ids=lambda move: move.__name__
 )

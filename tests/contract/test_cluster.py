@@ -30,8 +30,6 @@ from ingest.queue.redis.topology import topology_of
 from ingest.queue.redis.topology.cluster import slot_of
 from ingest.queue.redis.topology.slot_map import SlotMap
 
-pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
-
 SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 
 
@@ -202,6 +200,7 @@ async def test_a_wait_for_replicas_is_not_believed_after_its_write_was_redirecte
     await (await MovingSlot.begin(cluster, slot_of(key), source)).finish()
 
 
+@pytest.mark.each_server
 async def test_an_error_of_access_names_the_node(cluster: ClusterSet, keys: Sequence[str]) -> None:
     [first, *others] = await cluster.primaries()
     url = cluster.url().replace("://:", "://only-there:")
@@ -225,6 +224,7 @@ async def test_an_error_of_access_names_the_node(cluster: ClusterSet, keys: Sequ
             await ask(node, "ACL", "DELUSER", "only-there")
 
 
+@pytest.mark.each_server
 async def test_the_rights_of_a_worker_suffice_in_a_cluster(cluster: ClusterSet, kind: Kind) -> None:
     rules = rules_of("ingest", PASSWORD, knows_setinfo=kind.knows_setinfo)
     for node in cluster.running:

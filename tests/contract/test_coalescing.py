@@ -210,6 +210,7 @@ async def test_the_lanes_are_coalesced_each_for_itself(redis: Redis, keys: Keys,
     assert await queued(redis, keys.express) == ["a"]
 
 
+@pytest.mark.each_server
 async def test_a_user_who_may_not_ask_for_groups_has_each_announcement_queued(
     own_valkey: ValkeyServer, own_redis: Redis
 ) -> None:

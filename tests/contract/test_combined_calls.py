@@ -18,6 +18,8 @@ from ingest.queue.redis.connection import QueueRefused
 from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.topology.standalone import StandaloneTopology
 
+pytestmark = pytest.mark.each_server
+
 GROUP = "ingest"
 # All keys belong to the same owner.
 ONE_SERVER = StandaloneTopology("redis://127.0.0.1:1/0")

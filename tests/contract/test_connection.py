@@ -20,6 +20,8 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.routed_connection import open_direct
 
+pytestmark = pytest.mark.each_server
+
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_connection_that_was_closed_a_moment_ago_is_opened_again(

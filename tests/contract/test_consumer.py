@@ -209,6 +209,7 @@ async def test_an_ack_finishes_no_other_entry_that_has_the_same_id(
     assert orders(await consumer.read(1, NOW)) == ["after"]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("loss", ["the entry", "the stream", "everything"])
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
@@ -246,6 +247,7 @@ async def held_under_an_id_given_again(consumer: Consumer, redis: Redis, keys: K
     return lost
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
@@ -260,6 +262,7 @@ async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_
     assert orders(await other.read(2, NOW)) == ["lost", "other"]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here_as_it_is(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
@@ -277,6 +280,7 @@ async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here
     assert await consumer.ack([other.entry]) == 1
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("is_lost_first", [False, True])
 async def test_of_two_orders_whose_entries_had_the_same_id_one_is_released_and_the_other_waits_for_its_retry(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool
@@ -307,6 +311,7 @@ async def test_two_orders_whose_entries_had_the_same_id_both_wait_for_their_retr
     assert sorted(map(str, orders(await consumer.read(10, NOW)))) == ["lost", "other"]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
 async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_had_lost_it(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
@@ -322,6 +327,7 @@ async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_ha
     assert await redis.xlen(keys.dead) + await redis.zcard(keys.retry) == 1
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
 async def test_a_move_that_is_sent_again_long_after_it_was_done_does_nothing(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
@@ -544,6 +550,7 @@ WITH_MOVE_DUE = {**CALLS, "move_due": lambda consumer, _: consumer.move_due(1)}
 DELIVERY = Delivery(EntryRef("ingest:{orders}:stream", "1-1"), "a", 1.0, 1, 1, None, {b"order_id": b"a"})
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_after_the_stream_was_lost_nothing_added_since_is_skipped(
     consumer: Consumer, redis: Redis, keys: Keys, call: Call
@@ -581,6 +588,7 @@ async def test_a_server_that_forgot_the_scripts_is_sent_them_again(
     assert await consumer.ack(refs(keys, entry_ids[1:])) == 1
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_a_key_of_another_type_is_for_a_person_to_put_right(
     consumer: Consumer, redis: Redis, keys: Keys, call: Call
@@ -614,6 +622,7 @@ async def test_a_database_that_the_server_does_not_have_is_for_a_person_to_put_r
             pass
 
 
+@pytest.mark.each_server
 async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.execute_command("ACL SETUSER reader on >pw ~* +@read +@connection +evalsha +script")
     url = own_valkey.url.replace(f":{own_valkey.password}@", "reader:pw@")
@@ -626,6 +635,7 @@ async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: Valk
                 await call(consumer, DELIVERY)
 
 
+@pytest.mark.each_server
 async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     # A script is stopped for lack of memory at its first write only: what begins with an ack goes through to its end.
     keys = Keys.of("orders")
@@ -646,6 +656,7 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
         assert await own_redis.xlen(keys.express) == 1
 
 
+@pytest.mark.each_server
 async def test_at_the_memory_limit_the_sweep_goes_on(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     keys = Keys.of("orders")
     async with connect(own_valkey.url, "orders", "one") as consumer:
@@ -661,6 +672,7 @@ async def test_at_the_memory_limit_the_sweep_goes_on(own_valkey: ValkeyServer, o
         assert ids(found.released) == [dropped, released], "what was put back came first"
 
 
+@pytest.mark.each_server
 async def test_at_the_memory_limit_a_worker_can_start_and_live(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     keys = Keys.of("orders")
     async with connect(own_valkey.url, "orders", "one") as consumer:
@@ -674,6 +686,7 @@ async def test_at_the_memory_limit_a_worker_can_start_and_live(own_valkey: Valke
         assert orders(await consumer.read(1, NOW)) == ["a"]
 
 
+@pytest.mark.each_server
 async def test_a_group_that_is_missing_cannot_be_made_at_the_memory_limit(
     own_valkey: ValkeyServer, own_redis: Redis
 ) -> None:
@@ -744,6 +757,7 @@ async def test_a_failover_during_a_read_is_unavailable(own_valkey: ValkeyServer,
             await consumer.read(1, NOW)
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -115,6 +115,7 @@ def orders(deliveries: Sequence[Delivery]) -> list[str]:
     return [str(delivery.order_id) for delivery in deliveries]
 
 
+@pytest.mark.each_server
 async def test_a_delivery_is_settled_in_its_partition(queue: Queue) -> None:
     one = await queue.consumer("one")
     await queue.add(*ORDERS)

@@ -546,6 +546,7 @@ async def test_cancelled_in_a_page_it_reads_no_other(dead: PartitionDeadLetters,
 # -- servers that are unavailable, full or reject ----------------------------------------------------------------------
 
 
+@pytest.mark.each_server
 async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing_by_halves(
     own_valkey: ValkeyServer, own_redis: Redis
 ) -> None:
@@ -567,6 +568,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
     assert await orders(own_redis, keys.express) == names(PAGE + 50)
 
 
+@pytest.mark.each_server
 async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
@@ -580,6 +582,7 @@ async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: 
     assert await own_redis.xlen(keys.dead) == 0
 
 
+@pytest.mark.each_server
 async def test_a_job_that_drops_makes_room_in_a_redis_that_is_out_of_memory(own_redis: Redis) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
@@ -620,6 +623,7 @@ async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, act
     assert own_valkey.password not in "".join(told)
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("forbidden", ["xadd", "xdel", "set"])
 async def test_refused_half_way_a_replay_has_lost_nothing(
     own_valkey: ValkeyServer, own_redis: Redis, forbidden: str

@@ -16,8 +16,6 @@ from ingest.queue.redis.connection import translated
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.routed_connection import QueueConnection, open_direct
 
-pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
-
 TIMEOUT = 30.0
 
 

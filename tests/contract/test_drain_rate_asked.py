@@ -58,6 +58,7 @@ async def test_redis_is_asked_every_two_seconds_at_most(own_valkey: ValkeyServer
     assert stats["cmdstat_xinfo|stream"]["calls"] <= 10
 
 
+@pytest.mark.each_server
 async def test_a_user_who_may_not_ask_is_told_the_default(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-xinfo|stream")
     url = f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0"

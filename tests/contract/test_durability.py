@@ -23,6 +23,8 @@ from ingest.queue.produce.submission import submissions
 from ingest.queue.produce.sync_producer import SyncProducer
 from ingest.queue.redis.connection import control_client
 
+pytestmark = pytest.mark.each_server
+
 KEYS = Keys.of("orders")
 NAMES = [f"order-{number}" for number in range(3 * BATCH + 7)]
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]

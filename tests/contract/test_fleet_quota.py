@@ -232,6 +232,7 @@ async def test_a_server_that_is_unavailable_or_refuses_is_told_as_that(
             await client.lease(LeaseRequest())
 
 
+@pytest.mark.each_server
 async def test_a_server_out_of_memory_still_leases(own_valkey: ValkeyServer, own_redis: Redis, queue_name: str) -> None:
     async with FleetQuotaClient.open(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
         await own_redis.config_set("maxmemory", "1mb")

@@ -22,6 +22,8 @@ from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import QueueRefused, control_client
 
+pytestmark = pytest.mark.each_server
+
 GROUP = "ingest"
 EVERYTHING = (echo, http, greeting, ones, words)
 HELD = Delivery(EntryRef("ingest:{orders}:stream", "1-1"), "a", 1.0, 1, 1, None, {b"order_id": b"a"})

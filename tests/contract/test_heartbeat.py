@@ -133,6 +133,7 @@ async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
     return [*found.released, *found.dead, *await consumer.read(10, NOW)]
 
 
+@pytest.mark.each_server
 @pytest.mark.topologies("standalone")
 async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consumer, redis: Redis, keys: Keys) -> None:
     await one.release(await as_read(redis, keys, await hold(one, redis, keys, "small")))  # the script is loaded
@@ -148,6 +149,7 @@ async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consu
     assert len(await one.read(10, NOW) or (await one.claim_abandoned(10)).released) == 6
 
 
+@pytest.mark.each_server
 async def test_released_twice_the_delivery_is_taken_off_the_count_once(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
@@ -158,6 +160,7 @@ async def test_released_twice_the_delivery_is_taken_off_the_count_once(one: Cons
     assert await counts(redis, keys) == {held[0]: 2}
 
 
+@pytest.mark.each_server
 async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_retry_set(
     one: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -14,8 +14,6 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.queue_connections import QueueConnections
 
-pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
-
 GROUP = "ingest"
 BLOCK = 0.5
 

@@ -68,6 +68,7 @@ async def test_steps_of_retries_run_them_now_or_dead_letter_them(steps: JobSteps
     assert [fields[b"order_id"] for _, fields in await redis.xrange(keys.dead)] == [b"o1", b"o2"]
 
 
+@pytest.mark.each_server
 @pytest.mark.topologies("standalone")
 async def test_a_full_redis_holds_up_a_replay_and_not_a_drop(own_redis: Redis, queue_name: str) -> None:
     reasons: list[str] = []

@@ -267,6 +267,7 @@ ENDS: dict[str, Callable[[Consumer, Delivery], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("ended", [0, 1], ids=LANES)
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_what_ends_an_entry_of_one_lane_leaves_the_others_entry_of_that_id_alone(
@@ -287,6 +288,7 @@ async def seen(redis: Redis, keys: Keys) -> int:
     return sum(int([*value.split(), b"1"][1]) for value in await redis.hvals(keys.dead_seen))
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
 async def test_entries_of_both_lanes_with_one_id_and_order_are_both_moved_and_each_once(
     one: Consumer, redis: Redis, keys: Keys, move: str
@@ -398,6 +400,7 @@ async def test_the_sweep_goes_through_both_lanes(one: Consumer, two: Consumer, r
     }
 
 
+@pytest.mark.each_server
 async def test_what_was_released_in_both_lanes_is_claimed_up_to_the_count_and_the_express_lane_first(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:

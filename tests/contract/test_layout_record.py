@@ -91,6 +91,7 @@ async def test_a_recent_layout_costs_no_command(redis: Redis, queue_name: str) -
     assert (await record.read()).partitions == record.layout.partitions == 6
 
 
+@pytest.mark.each_server
 async def test_a_user_without_rights_to_the_record_uses_one_partition(
     own_redis: Redis, own_valkey: ValkeyServer, queue_name: str
 ) -> None:
@@ -102,6 +103,7 @@ async def test_a_user_without_rights_to_the_record_uses_one_partition(
                 await record
 
 
+@pytest.mark.each_server
 async def test_a_producer_that_may_not_create_the_record_waits_for_a_worker(
     own_redis: Redis, own_valkey: ValkeyServer, queue_name: str
 ) -> None:

@@ -400,6 +400,7 @@ async def test_a_report_that_is_not_renewed_ends_by_itself(consumer: Consumer, r
     await eventually(gone)
 
 
+@pytest.mark.each_server
 async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     async def rewritten() -> bool:
         info = await own_redis.info("persistence")

@@ -16,6 +16,8 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.scripts import has_xnack
 
+pytestmark = pytest.mark.each_server
+
 GROUP = "ingest"
 NOW = 0.001
 LEASE = 3600.0

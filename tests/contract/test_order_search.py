@@ -46,6 +46,7 @@ async def test_in_a_queue_that_does_not_exist_nothing_is_found(search: Partition
     assert await search.find(["a"]) == Searched({}, is_complete=True)
 
 
+@pytest.mark.each_server
 async def test_an_order_is_found_wherever_it_is(search: PartitionSearch, one: Consumer, producer: Producer) -> None:
     await producer.enqueue(["dead", "retried", "held", "released", "done"])
     dead, retried, held, released, done = await take(one, 5)

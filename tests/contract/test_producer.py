@@ -126,6 +126,7 @@ async def test_a_batch_that_is_sent_again_or_comes_late_is_added_once(redis: Red
     assert 0 < await redis.ttl(keys.records + "producer") <= 600
 
 
+@pytest.mark.each_server
 async def test_out_of_memory_is_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
@@ -249,6 +250,7 @@ async def test_a_key_of_another_type_is_not_waited_for(
             await producer.enqueue(["a"])
 
 
+@pytest.mark.each_server
 async def test_a_right_to_a_key_that_is_missing_leads_to_who_names_the_key(
     own_valkey: ValkeyServer, own_redis: Redis
 ) -> None:
@@ -266,6 +268,7 @@ async def test_a_password_that_is_missing_is_named(own_valkey: ValkeyServer, pro
             await producer.enqueue(["a"])
 
 
+@pytest.mark.each_server
 async def test_a_right_that_is_missing_is_not_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "+@all", "-xadd")
 
@@ -294,6 +297,7 @@ async def test_a_node_of_a_cluster_that_has_not_our_keys_is_not_waited_for(kind:
                 await producer.enqueue(["a"])
 
 
+@pytest.mark.each_server
 async def test_documents_and_idempotency_keys_leave_a_quarter_of_the_memory_to_ids(own_redis: Redis) -> None:
     document = b'{"note":"%s"}' % (b"x" * 100_000)
     await own_redis.config_set("maxmemory", 64_000_000)

@@ -114,6 +114,7 @@ async def test_try_enqueue_says_that_redis_is_unavailable_and_works_as_soon_as_i
     assert own_valkey.password not in str(unavailable.value)
 
 
+@pytest.mark.each_server
 async def test_try_enqueue_says_that_redis_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.config_set("maxmemory", 1)
 

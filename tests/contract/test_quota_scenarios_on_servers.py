@@ -18,7 +18,6 @@ from ingest.queue.redis.scripts import script_text
 from ingest.queue.redis.topology.standalone import StandaloneTopology
 
 _FUTURE = 3_000_000_000_000
-pytestmark = pytest.mark.one_server  # the scripts use the same commands on each, and other modules test them on each
 
 
 class DistantScripts:

@@ -22,6 +22,8 @@ from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLett
 from ingest.queue.operate.scanner import PartitionScanner
 from ingest.queue.redis.connection import QueueRefused
 
+pytestmark = pytest.mark.each_server
+
 QUEUE = "orders"
 KEYS = Keys.of(QUEUE)
 LEASE = 3600.0

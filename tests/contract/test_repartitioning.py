@@ -189,6 +189,7 @@ async def test_a_dead_letter_that_was_replayed_or_dropped_after_its_move_does_no
     assert [b"ingest_moved_from" in fields for _, fields in entries] == [False] * (handled == "replay")
 
 
+@pytest.mark.each_server
 async def test_one_process_holds_a_change_until_it_releases_it(redis: Redis, queue_name: str) -> None:
     changes = [HeldChange("one", 8, 5), HeldChange("two", 3)]
     one, two = (ChangeHold(redis, queue_name, change) for change in changes)

@@ -67,6 +67,7 @@ async def test_results_that_are_too_old_are_removed_by_the_next(telling: Consume
     assert kept.count("old") < 200
 
 
+@pytest.mark.each_server
 async def test_at_the_memory_limit_orders_are_finished_and_told(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     keys = Keys.of("orders")
     async with Consumer.open(own_valkey.url, "orders", GROUP, "one", 1.0, HOUR) as consumer:

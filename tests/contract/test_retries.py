@@ -180,6 +180,7 @@ async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
     assert [entry.order_id for entry in await listed(retries, 10)] == ["b"]
 
 
+@pytest.mark.each_server
 async def test_at_the_memory_limit_retries_are_run_now_and_dead_lettered(own_redis: Redis) -> None:
     retries, keys = PartitionRetries(own_redis, "orders", GROUP), Keys.of("orders")
     for name in ("1-0", "2-0"):

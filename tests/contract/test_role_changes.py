@@ -17,8 +17,6 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 
-pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
-
 GROUP = "ingest"
 QUEUE = "orders"
 KEYS = Keys.of(QUEUE)

@@ -60,6 +60,7 @@ async def test_a_queue_that_does_not_exist_is_empty(scanner: PartitionScanner) -
     assert await dead(scanner) == []
 
 
+@pytest.mark.each_server
 async def test_an_entry_is_found_wherever_it_is(
     scanner: PartitionScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:

@@ -35,8 +35,6 @@ from ingest.queue.redis.connection import QueueRefused, control_client, translat
 from ingest.queue.redis.topology.role_connections import PrimaryConnection
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
-pytestmark = pytest.mark.one_server  # the servers differ in commands, which other modules test
-
 QUEUE = "orders"
 SPEAK_TLS = [kind for kind in KINDS if kind.speaks_tls]
 # Seconds from a failure until commands succeed again.
@@ -216,6 +214,7 @@ async def test_mistakes_in_the_url_are_refused_with_their_reason(watched: Sentin
                 await client.ping()
 
 
+@pytest.mark.each_server
 async def test_a_user_with_the_documented_rights_suffices(watched: SentinelSet) -> None:
     text = Path(__file__).parents[2].joinpath("docs/deploy/sentinel.md").read_text()
     [rule] = re.findall(r"^  user (ingest .*)$", text, re.MULTILINE)

@@ -26,7 +26,7 @@ from redis.exceptions import ResponseError
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.layout.keys import Keys
 
-pytestmark = pytest.mark.topologies
+pytestmark = [pytest.mark.topologies, pytest.mark.each_server]
 
 
 async def left(redis: Redis, keys: Keys) -> list[str]:

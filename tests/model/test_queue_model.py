@@ -22,7 +22,7 @@ from ingest.queue.redis.routed_connection import open_direct
 from ingest.queue.redis.scripts import has_xnack
 from ingest.store.orders.order_store import OrderStore
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.each_server]
 
 # Each takes about a quarter of a second, half of it the servers'.
 EXAMPLES = {kind.name: 80 if kind.product == "valkey" else 25 for kind in KINDS}

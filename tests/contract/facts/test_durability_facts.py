@@ -14,6 +14,8 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partition_monitor import PartitionMonitor
 
+pytestmark = pytest.mark.each_server
+
 GROUP = "ingest"
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
+
+pytestmark = pytest.mark.each_server
 
 GROUP = "g"
 LEASE = 60_000

@@ -7,6 +7,8 @@ from support import eventually
 
 from ingest.lab.servers import ValkeyServer
 
+pytestmark = pytest.mark.each_server
+
 GROUP = "g"
 
 

@@ -15,6 +15,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest
 from support import becomes, connected, eventually
 
+pytestmark = pytest.mark.each_server
+
 UPSERT = """
 INSERT INTO fact SELECT * FROM unnest($1::text[], $2::int[])
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE fact.value <> excluded.value

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 from contract.ports.groups import GroupUnderTest, MemoryGroupUnderTest, redis_group
-from topologies import BEYOND_ONE, STANDALONE, Place, SharedServers
+from topologies import CLUSTERS, SENTINEL, STANDALONE, Place, SharedServers
 
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 
+PLACES = [*STANDALONE, SENTINEL, *CLUSTERS]
 
-@pytest.fixture(
-    params=[None, *STANDALONE, *BEYOND_ONE], ids=["memory", *(place.name for place in (*STANDALONE, *BEYOND_ONE))]
-)
+
+@pytest.fixture(params=[None, *PLACES], ids=["memory", *(place.name for place in PLACES)])
 def implementation(request: pytest.FixtureRequest) -> Place | None:
     """The servers, or None for the fake."""
     return request.param

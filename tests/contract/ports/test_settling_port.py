@@ -8,6 +8,8 @@ from contract.ports.groups import NOW, GroupUnderTest
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.services.worker_parts import Queue
 
+pytestmark = pytest.mark.each_server
+
 MOVES: dict[str, Callable[[Queue, Delivery], Awaitable[object]]] = {
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
     "dead_letter": lambda consumer, delivery: consumer.dead_letter(delivery, DeadReason.REJECTED, "HTTP 422"),

@@ -157,6 +157,7 @@ async def test_a_server_that_ends_its_half_of_the_connection_has_answered_nothin
     assert not failed.value.timed_out
 
 
+@pytest.mark.each_client
 async def test_kept_connections_that_the_server_closes_lose_no_request(kind: Kind) -> None:
     """Each connection is closed after its third response, without notice, while a new request may already be on its way."""
     served: dict[StreamWriter, int] = {}
@@ -202,6 +203,7 @@ async def test_the_connection_to_a_server_that_fails_or_refuses_us_is_not_used_a
     assert (used[0] is used[1]) is is_kept
 
 
+@pytest.mark.each_client
 @native_only
 async def test_a_post_on_a_connection_that_was_just_closed_is_not_sent_twice(kind: Kind) -> None:
     received: list[bytes] = []
@@ -240,6 +242,7 @@ async def test_a_connection_on_which_a_request_is_still_being_sent_is_not_used_a
     assert used[0] is not used[1]
 
 
+@pytest.mark.each_client
 async def test_five_hundred_requests_at_once_each_get_their_own_response(kind: Kind) -> None:
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
         number = head.split(b" ")[1][1:]
@@ -254,6 +257,7 @@ async def test_five_hundred_requests_at_once_each_get_their_own_response(kind: K
         await asyncio.gather(*(requests(number) for number in range(500)))
 
 
+@pytest.mark.each_client
 @native_only
 async def test_a_cancelled_request_does_not_end_the_next_one_on_its_connection(kind: Kind) -> None:
     """Cancelled at any turn of the loop, also after its response has arrived and its connection is in use again."""

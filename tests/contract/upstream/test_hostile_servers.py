@@ -19,6 +19,8 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.transport import Kind, NoResponse, Options, TooLarge, Transport
 
+pytestmark = pytest.mark.each_client
+
 SMALL = replace(LIMITS, body=100_000)
 CHUNKED = "Transfer-Encoding: chunked"
 GZIPPED = gzip.compress(b"{}" * 99)

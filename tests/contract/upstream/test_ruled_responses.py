@@ -177,6 +177,7 @@ async def test_without_a_match_a_response_means_the_same_as_without_rules(connec
     assert without == unmatched == as_it_is
 
 
+@pytest.mark.each_client
 @pytest.mark.parametrize("status", ["400 No", "401 No", "404 No", "500 No"])
 @pytest.mark.parametrize(
     ("headers", "body"),
@@ -195,6 +196,7 @@ async def test_the_body_of_an_error_can_be_read(connect: Connect, status: str, h
     assert isinstance(fault, PostponedFault)
 
 
+@pytest.mark.each_client
 async def test_an_error_s_body_that_arrives_late_is_awaited_only_for_rules(kind: Kind) -> None:
     is_answered = asyncio.Event()
 
@@ -221,6 +223,7 @@ async def test_an_error_s_body_that_arrives_late_is_awaited_only_for_rules(kind:
     assert (without.value.body, with_rules.value.body) == (b"", b'{"a":1}')
 
 
+@pytest.mark.each_client
 @pytest.mark.parametrize("length", [99, 100, 101, 100_000])
 async def test_no_more_of_an_error_s_body_is_kept_than_agreed(kind: Kind, length: int) -> None:
     async with (
@@ -235,6 +238,7 @@ async def test_no_more_of_an_error_s_body_is_kept_than_agreed(kind: Kind, length
     assert len(asked) == 2
 
 
+@pytest.mark.each_client
 @pytest.mark.parametrize("then_close", [True, False], ids=["and closes", "and hangs"])
 async def test_an_error_whose_body_does_not_arrive_is_still_known_by_its_status(
     kind: Kind,
@@ -253,6 +257,7 @@ async def test_an_error_whose_body_does_not_arrive_is_still_known_by_its_status(
     assert response.value.body == b"par"
 
 
+@pytest.mark.each_client
 async def test_a_connection_that_served_an_error_with_its_body_is_used_again_unless_the_server_fails(
     kind: Kind,
 ) -> None:

@@ -11,6 +11,8 @@ from raw_http import LIMITS, answering, http, serving
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.transport import Kind, NoDocument, Options, Transport
 
+pytestmark = pytest.mark.each_client
+
 
 @asynccontextmanager
 async def opened(kind: Kind) -> AsyncIterator[Transport]:

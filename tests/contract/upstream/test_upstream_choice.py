@@ -13,6 +13,8 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.settings import load_settings
 from ingest.upstream.http.transport import Kind
 
+pytestmark = pytest.mark.each_client
+
 ORDERS = ids(100)
 
 

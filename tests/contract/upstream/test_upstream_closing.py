@@ -20,6 +20,8 @@ from ingest.lab.upstream import SimulatedApi
 from ingest.upstream.http import native
 from ingest.upstream.http.transport import NoResponse, Options
 
+pytestmark = pytest.mark.each_client
+
 
 def open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))

@@ -24,6 +24,8 @@ from test_upstream_waiting import test_the_read_timeout_applies_to_a_reused_conn
 
 from ingest.lab.upstream import SimulatedApi
 
+pytestmark = pytest.mark.each_client
+
 __all__ = [
     "issuing",
     "test_a_fault_that_ends_within_the_immediate_tries_is_not_reported",

@@ -15,6 +15,8 @@ from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.http.proxy import proxy_for
 
+pytestmark = pytest.mark.each_client
+
 
 @asynccontextmanager
 async def proxying(refusal: bytes = b"") -> AsyncIterator[tuple[str, list[bytes]]]:

@@ -71,6 +71,7 @@ async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent
     assert asked_there == []
 
 
+@pytest.mark.each_client
 async def test_a_redirect_from_https_to_http_is_refused(connect: Connect, server_tls: ssl.SSLContext) -> None:
     async with answering(http(b"{}", "Content-Length: 2")) as (there, asked_there):
         plain = f"Location: {there.replace('127.0.0.1', 'localhost').replace('{order_id}', 'x')}"
@@ -113,6 +114,7 @@ async def test_a_redirect_to_another_protocol_opens_no_connection(connect: Conne
     assert connections == []
 
 
+@pytest.mark.each_client
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
 async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
     async with (
@@ -125,6 +127,7 @@ async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
     assert connections == []
 
 
+@pytest.mark.each_client
 async def test_a_transport_follows_no_redirect(kind: Kind) -> None:
     moved = http(b"", "Location: /orders/y", "Content-Length: 0", status="302 Found")
 

@@ -303,6 +303,7 @@ def mutual(server: Party, client: Party) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.each_client
 async def test_a_client_certificate_is_sent_also_to_the_authorization_server(
     connect: Connect, server: Party, client_party: Party
 ) -> None:
@@ -318,6 +319,7 @@ async def test_a_client_certificate_is_sent_also_to_the_authorization_server(
             assert not await is_accepted(client)
 
 
+@pytest.mark.each_client
 async def test_the_certificate_and_its_key_may_be_in_one_file(
     connect: Connect, server: Party, client_party: Party, tmp_path: Path
 ) -> None:
@@ -331,6 +333,7 @@ async def test_the_certificate_and_its_key_may_be_in_one_file(
         assert await is_accepted(client)
 
 
+@pytest.mark.each_client
 async def test_a_server_may_ask_for_the_certificate_after_it_has_read_a_request(
     connect: Connect, server: Party, client_party: Party
 ) -> None:
@@ -352,6 +355,7 @@ async def test_a_server_may_ask_for_the_certificate_after_it_has_read_a_request(
         assert await is_accepted(client)
 
 
+@pytest.mark.each_client
 async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
     connect: Connect, server: Party, client_party: Party
 ) -> None:
@@ -368,6 +372,7 @@ async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
             await delivered(client.fetch(REQUEST))
 
 
+@pytest.mark.each_client
 async def test_a_private_authority_takes_the_place_of_the_systems(
     connect: Connect, server: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,6 +389,7 @@ async def test_a_private_authority_takes_the_place_of_the_systems(
     assert not fault.value.reached
 
 
+@pytest.mark.each_client
 async def test_rotated_certificates_are_used_without_a_restart_and_running_requests_finish(
     connect: Connect, server: Party, client_party: Party, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
@@ -415,6 +421,7 @@ async def has_requests(api: SimulatedApi, count: int) -> bool:
     return api.stats().requests >= count
 
 
+@pytest.mark.each_client
 async def test_half_of_a_rotation_changes_nothing(
     connect: Connect, server: Party, client_party: Party, logs: list[MutableMapping[str, Any]]
 ) -> None:

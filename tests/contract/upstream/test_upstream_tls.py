@@ -20,6 +20,8 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.http.native import opened
 from ingest.upstream.http.transport import Options
 
+pytestmark = pytest.mark.each_client
+
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
     writer.write(http(b"{}", "Content-Length: 2"))

@@ -16,6 +16,8 @@ from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import Behaviour, SimulatedApi
 
+pytestmark = pytest.mark.each_client
+
 REQUESTS = 6_000
 AT_ONCE = 100
 

@@ -18,6 +18,8 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 
+pytestmark = pytest.mark.each_client
+
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
