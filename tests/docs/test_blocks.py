@@ -5,57 +5,25 @@ import json
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 
 import ingest
-from docs.blocks import PAGES, ROOT, Block, Run, RunBy, all_blocks
+from docs.blocks import PAGES, ROOT, Block, Run, RunBy, blocks_of
 from docs.commands import commands_in, problem_of
 from docs.scenarios import SCENARIOS
 from ingest.services.http.api_routes import all_described
 from ingest.settings import PREFIX, Settings
 
-BLOCKS = all_blocks()
 SHELL = {"sh", "bash", "console"}
-
-
-def blocks(*languages: str) -> list[Any]:
-    return [pytest.param(block, id=str(block)) for block in BLOCKS if not languages or block.language in languages]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_each_block_is_executed_or_declared_not_to_be(page: Path) -> None:
-    name = page.relative_to(ROOT).as_posix()
-    of_page = [block for block in BLOCKS if block.page == name]
-
-    undeclared = [str(block) for block in of_page if block.mark is None]
-    unknown = [str(block) for block in of_page if isinstance(block.mark, Run) and block.mark.scenario not in SCENARIOS]
-    missing = [
-        str(block) for block in of_page if isinstance(block.mark, RunBy) and not (ROOT / block.mark.test).is_file()
-    ]
-
-    assert (undeclared, unknown, missing) == ([], [], [])
-
-
-@pytest.mark.parametrize("block", blocks("python"))
-def test_python_compiles_and_imports_public_names(block: Block) -> None:
-    tree = ast.parse(block.text)
-
-    imported = [
-        (module, name.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-        if (module := node.module if isinstance(node, ast.ImportFrom) else name.name)
-        and module.partition(".")[0] == "ingest"
-    ]
-
-    assert [names for names in imported if names[0] != "ingest" or names[1] not in ingest.__all__] == []
+# In an example of a warning about an unknown setting.
+MISTYPED = {"INGEST_HEARTBEET_TTL"}
 
 
 class ComposeLoader(yaml.SafeLoader):
@@ -66,8 +34,55 @@ for tag in ("!reset", "!override"):
     ComposeLoader.add_constructor(tag, lambda _, node: node.value)
 
 
-@pytest.mark.parametrize("block", blocks("toml", "yaml", "json", "promql"))
-def test_a_file_can_be_parsed(block: Block) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_shows_valid_files_and_existing_commands_settings_and_routes(page: Path) -> None:
+    text = page.read_text("utf-8")
+
+    found = [
+        *(f"{block}: {mistake}" for block in blocks_of(page) for mistake in mistakes_of(block)),
+        *in_sentences(text),
+        *(f"unknown setting {name}" for name in unknown_settings(text)),
+        *(f"unknown route {path}" for path in unknown_routes(text)),
+    ]
+
+    assert found == []
+
+
+def mistakes_of(block: Block) -> Iterator[str]:
+    """Each block is executed or declared not to be, and it is valid in its language."""
+    match block.mark:
+        case None:
+            yield "not declared as executed or not"
+        case Run(scenario=scenario) if scenario not in SCENARIOS:
+            yield f"unknown scenario {scenario}"
+        case RunBy(test=test) if not (ROOT / test).is_file():
+            yield f"there is no {test}"
+        case _:
+            pass
+    try:
+        if block.language == "python":
+            yield from (f"{names} is not public" for names in private_imports(block.text))
+        elif block.language in SHELL:
+            yield from mistakes_of_script(block)
+        else:
+            parse_file(block)
+    except Exception as error:  # noqa: BLE001  of any parser
+        yield repr(error)
+
+
+def private_imports(text: str) -> list[tuple[str | None, str]]:
+    imported = [
+        (module, name.name)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+        if (module := node.module if isinstance(node, ast.ImportFrom) else name.name)
+        and module.partition(".")[0] == "ingest"
+    ]
+    return [names for names in imported if names[0] != "ingest" or names[1] not in ingest.__all__]
+
+
+def parse_file(block: Block) -> None:
     match block.language:
         case "toml":
             alternatives = len({line.partition("=")[0] for line in block.text.splitlines()}) == 1
@@ -79,55 +94,43 @@ def test_a_file_can_be_parsed(block: Block) -> None:
         case "promql":
             for query in block.text.splitlines():
                 promql_parser.parse(query)
+        case _:
+            pass
 
 
-@pytest.mark.parametrize("block", blocks(*SHELL))
-def test_a_script_can_be_parsed_and_its_commands_and_options_exist(block: Block) -> None:
+def mistakes_of_script(block: Block) -> Iterator[str]:
     text = re.sub(r"^\$ ", "", block.text, flags=re.MULTILINE)
     if block.language != "console":
         parsed = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
-        assert parsed.stderr == ""
-
-    problems = {" ".join(command): problem for command in commands_in(text) if (problem := problem_of(command))}
-
-    assert problems == {}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_and_options_in_a_sentence_exist(page: Path) -> None:
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    quoted = [re.sub(r"\s+", " ", words) for words in re.findall(r"(?<!`)`(ingest [a-z][^`]*)`(?!`)", text)]
-
-    problems = {
-        words: problem
-        for words in quoted
-        for command in commands_in(words)
-        if (problem := problem_of(command, complete=False))
-    }
-
-    assert problems == {}
+        yield from parsed.stderr.splitlines()
+    for command in commands_in(text):
+        if problem := problem_of(command):
+            yield f"{' '.join(command)}: {problem}"
 
 
-# In an example of a warning about an unknown setting.
-MISTYPED = {"INGEST_HEARTBEET_TTL"}
+def in_sentences(text: str) -> Iterator[str]:
+    """Commands and options of the page that do not exist."""
+    sentences = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for quoted in re.findall(r"(?<!`)`(ingest [a-z][^`]*)`(?!`)", sentences):
+        for command in commands_in(re.sub(r"\s+", " ", quoted)):
+            if problem := problem_of(command, complete=False):
+                yield f"{' '.join(command)}: {problem}"
 
 
+@cache
 def known_settings() -> set[str]:
     names = {PREFIX + name.upper() for name in Settings.model_fields}
     composed = re.findall(rf"\b{PREFIX}[A-Z0-9_]+\b", (ROOT / "docker-compose.yml").read_text("utf-8"))
     return names | {f"{name}_FILE" for name in names} | {*composed}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_each_setting_of_a_page_exists(page: Path) -> None:
-    named = re.findall(rf"\b{PREFIX}(?!TEST_)[A-Z0-9_]+\b(?![…*_{{<])", page.read_text("utf-8"))
-
+def unknown_settings(text: str) -> list[str]:
+    named = re.findall(rf"\b{PREFIX}(?!TEST_)[A-Z0-9_]+\b(?![…*_{{<])", text)
     known = known_settings()
-    unknown = {name for name in {*named} - known - MISTYPED if not any(map(methodcaller("startswith", name), known))}
-
-    assert sorted(unknown) == []
+    return [name for name in {*named} - known - MISTYPED if not any(map(methodcaller("startswith", name), known))]
 
 
+@cache
 def routes() -> set[tuple[str, ...]]:
     """The routes and their beginnings, by segments, with `*` for a parameter."""
     paths = [*all_described()["paths"], "/v1/traces"]  # the latter is OpenTelemetry's
@@ -136,16 +139,14 @@ def routes() -> set[tuple[str, ...]]:
     return {path[:length] for path in segments for length in range(1, len(path) + 1)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_each_route_of_the_http_api_on_a_page_exists(page: Path) -> None:
-    known = routes()
-    named = re.findall(r"(?<![\w}.])/v1/[^\s?`\"'|,)#…]*", page.read_text("utf-8"))
+def unknown_routes(text: str) -> list[str]:
+    named = re.findall(r"(?<![\w}.])/v1/[^\s?`\"'|,)#…]*", text)
 
     def exists(path: str) -> bool:
         parts = path.strip("/.;:\\").split("/")
         return any(
             len(route) == len(parts) and all(known in ("*", part) for known, part in zip(route, parts, strict=True))
-            for route in known
+            for route in routes()
         )
 
-    assert {path for path in named if not exists(path)} == set()
+    return [path for path in named if not exists(path)]
