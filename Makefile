@@ -59,7 +59,7 @@ nightly: .venv/ready servers  ## all tests on each kind of Redis, with each HTTP
 
 .PHONY: unit
 unit: .venv/ready  ## the unit tests alone, in a quarter of a minute: no server, no lint, few examples; ARGS="-k retry"
-	@exec .venv/bin/python -m pytest -q -n 2 --hypothesis-profile=quick tests/unit $(ARGS)
+	@QUOTA_SCENARIOS=10 exec .venv/bin/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick tests/unit $(ARGS)
 
 .PHONY: coverage
 coverage: .venv/ready  ## branch coverage of domain and flow by the unit tests; fails under COVERAGE_GATE percent
