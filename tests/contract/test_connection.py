@@ -20,8 +20,6 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.routed_connection import open_direct
 
-pytestmark = pytest.mark.each_server
-
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_connection_that_was_closed_a_moment_ago_is_opened_again(
@@ -102,6 +100,7 @@ async def is_closed(connection: Any) -> bool:
     return not connection.is_connected or await connection.can_read()
 
 
+@pytest.mark.each_server
 async def test_it_is_the_same_over_tls(redis_url: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "certificates")
 
@@ -109,11 +108,13 @@ async def test_it_is_the_same_over_tls(redis_url: str, tmp_path: Path) -> None:
         await answers(f"rediss://:{urlsplit(redis_url).password}@localhost:{port}/0?ssl_ca_certs={certificates.ca}")
 
 
+@pytest.mark.each_server
 async def test_it_is_the_same_over_a_unix_socket(kind: Kind, tmp_path: Path) -> None:
     with kind.server(tmp_path / "server", unixsocket=str(tmp_path / "s")) as server:
         await answers(f"unix://{tmp_path}/s?password={server.password}")
 
 
+@pytest.mark.each_server
 async def test_it_is_the_same_where_hello_is_switched_off(kind: Kind, tmp_path: Path) -> None:
     with kind.server(tmp_path / "server", rename_command='HELLO ""') as server:
         await answers(f"{server.url}?protocol=2")
@@ -181,6 +182,7 @@ async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(
         assert await line.call("PING") == b"PONG"
 
 
+@pytest.mark.each_server
 async def test_a_server_that_forgets_a_script_as_soon_as_it_is_sent_it_is_unavailable(redis: Redis) -> None:
     with pytest.raises(QueueUnavailable) as unavailable, translated():
         await redis.evalsha("0" * 40, 0)

@@ -457,6 +457,7 @@ async def test_fresh_entries_in_front_do_not_hide_idle_ones(
     assert sorted(found) == sorted(entry_ids[200:])
 
 
+@pytest.mark.each_server
 async def test_entries_deleted_while_pending_do_no_harm_to_a_sweep(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -509,6 +510,7 @@ async def test_stranded_entries_that_were_deleted_do_no_harm(consumer: Consumer,
 # -- leases -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_server
 async def test_what_was_lost_is_reported_and_never_stolen_back(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -108,6 +108,7 @@ async def test_producers_learn_that_the_ids_are_used_up(
             )
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("entry_id", [LARGEST, FAR])
 async def test_maintenance_and_searches_work_while_the_largest_id_is_pending(
     client: Redis, redis: Redis, keys: Keys, queue_name: str, one: Consumer, entry_id: str

@@ -239,6 +239,7 @@ async def test_a_group_that_one_lane_has_lost_is_created_there_again_and_the_oth
     assert await one.ack(held) >= (loss != "everything")
 
 
+@pytest.mark.each_server
 async def test_the_state_of_a_release_without_an_express_lane_is_read(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
@@ -457,6 +458,7 @@ async def test_a_retry_of_one_group_is_not_handed_to_the_other(
     assert orders(await one.read(10, NOW)) == ["a"]
 
 
+@pytest.mark.each_server
 async def test_what_a_group_lost_in_an_express_lane_is_kept_for_it_until_its_sweep(
     one: Consumer, auditor: Consumer, redis: Redis, keys: Keys, queue_name: str
 ) -> None:

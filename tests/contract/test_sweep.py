@@ -26,7 +26,7 @@ from redis.exceptions import ResponseError
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.layout.keys import Keys
 
-pytestmark = [pytest.mark.topologies, pytest.mark.each_server]
+pytestmark = pytest.mark.topologies
 
 
 async def left(redis: Redis, keys: Keys) -> list[str]:
@@ -36,6 +36,7 @@ async def left(redis: Redis, keys: Keys) -> list[str]:
 # -- lost entries ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("is_shared", [False, True])
 async def test_what_a_removed_consumer_held_is_put_back_and_never_trimmed(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys, *, is_shared: bool
@@ -60,6 +61,7 @@ async def test_what_a_removed_consumer_held_is_put_back_and_never_trimmed(
     assert await left(redis, keys) == []
 
 
+@pytest.mark.each_server
 async def test_what_was_skipped_by_a_moved_position_or_acked_by_hand_is_put_back(
     one: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -74,6 +76,7 @@ async def test_what_was_skipped_by_a_moved_position_or_acked_by_hand_is_put_back
     assert ids(await claim_idle(one, 10, LEASE)) == [acked, skipped]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("is_shared", [False, True])
 async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
     one: Consumer, redis: Redis, keys: Keys, *, is_shared: bool
@@ -94,6 +97,7 @@ async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
     assert await redis.zcard(keys.released) == 0
 
 
+@pytest.mark.each_server
 async def test_many_lost_entries_among_many_held_are_all_found_page_by_page(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -108,6 +112,7 @@ async def test_many_lost_entries_among_many_held_are_all_found_page_by_page(
     assert sorted(ids((await two.claim_abandoned(MOST)).released)) == sorted(lost)
 
 
+@pytest.mark.each_server
 async def test_lost_entries_among_many_settled_ones_are_found(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -122,6 +127,7 @@ async def test_lost_entries_among_many_settled_ones_are_found(
     assert set(await pending(redis, keys)) == set(lost)
 
 
+@pytest.mark.each_server
 async def test_the_next_leader_goes_on_where_the_last_one_stopped(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -135,6 +141,7 @@ async def test_the_next_leader_goes_on_where_the_last_one_stopped(
     assert [page.restored for page in pages] == [0, 0, 1]
 
 
+@pytest.mark.each_server
 async def test_a_sweep_ends_where_the_group_was_when_it_began_though_entries_keep_being_delivered(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -152,6 +159,7 @@ async def test_a_sweep_ends_where_the_group_was_when_it_began_though_entries_kee
     assert await sweep(two, LEASE) == 3, "what was delivered during a sweep, the next one looks at"
 
 
+@pytest.mark.each_server
 async def test_a_sweep_of_the_express_lane_ends_although_entries_keep_being_delivered(
     two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -170,6 +178,7 @@ async def test_a_sweep_of_the_express_lane_ends_although_entries_keep_being_deli
     assert [page.is_complete for page in pages] == [False, True]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("end", [None, "", "none", "1-", "0-0", "18446744073709551615-18446744073709551615"])
 async def test_a_sweep_that_another_release_began_or_left_goes_on(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys, end: str | None
@@ -186,6 +195,7 @@ async def test_a_sweep_that_another_release_began_or_left_goes_on(
     assert restored == 1, "an end that an older release has left behind ends one sweep early, and not the next"
 
 
+@pytest.mark.each_server
 async def test_what_is_released_while_the_group_of_the_other_lane_is_gone_is_counted(
     two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -197,6 +207,7 @@ async def test_what_is_released_while_the_group_of_the_other_lane_is_gone_is_cou
     assert (await two.sweep(LEASE)).released == 1
 
 
+@pytest.mark.each_server
 async def test_a_group_that_was_set_back_is_swept_up_to_where_it_is_now(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -211,6 +222,7 @@ async def test_a_group_that_was_set_back_is_swept_up_to_where_it_is_now(
     assert ids(await one.read(MOST, NOW))[-30:] == held[120:]
 
 
+@pytest.mark.each_server
 async def test_an_entry_that_is_still_worked_on_when_it_is_put_back_is_finished_once(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -277,6 +289,7 @@ async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, re
 # -- who may reclaim ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_server
 async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_idle(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -292,6 +305,7 @@ async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_idl
     assert (await pending(redis, keys))[idle] == ("one", 1)
 
 
+@pytest.mark.each_server
 async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -306,6 +320,7 @@ async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     assert (await pending(redis, keys))[released] == before
 
 
+@pytest.mark.each_server
 async def test_what_was_released_without_a_note_is_found_by_the_sweep(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
@@ -317,6 +332,7 @@ async def test_what_was_released_without_a_note_is_found_by_the_sweep(
     assert ids(await claim_idle(two, 10, LEASE)) == held
 
 
+@pytest.mark.each_server
 async def test_junk_among_the_released_ones_is_cleared_away(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a", "b")
     await one.release(await as_read(redis, keys, held[:1]))
@@ -443,6 +459,7 @@ def other_group(url: str, queue: str) -> AbstractAsyncContextManager[Consumer]:
 # -- several groups ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_server
 async def test_what_one_group_has_lost_is_not_deleted_because_another_has_settled_it(
     one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
 ) -> None:
@@ -506,6 +523,7 @@ async def test_a_retry_for_another_group_is_finished_unseen_and_cut_off_there_co
         assert [delivery.order_id for delivery in await two.read(10, NOW)] == ["a"]
 
 
+@pytest.mark.each_server
 async def test_a_sweep_makes_a_missing_group_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_destroy(keys.stream, GROUP)
 

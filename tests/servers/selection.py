@@ -1,9 +1,9 @@
-"""The servers that a test of the queue runs on, and the HTTP clients of a test of the external API.
+"""The variants of a test that `make test` runs. `INGEST_TEST_NIGHTLY=on`, which `make nightly` sets, runs all of them.
 
-All kinds of Redis run the same scripts. They differ in commands, rights and limits, whose tests are marked `each_server`. Any other test
-runs on one kind, and in one kind of cluster, chosen by its name. aiohttp is used for proxies, so that only tests of proxies, TLS and the port `Transport` run with it as well, which are
-marked `each_client`. Variants of a promise that
-`make test` proves once are marked `nightly`. `INGEST_TEST_NIGHTLY=on`, which `make nightly` sets, runs all tests everywhere.
+All kinds of Redis run the same scripts. They differ in commands (a release is XNACK or XCLAIM), rights and limits, whose tests are marked
+`each_server`. Any other test of the queue runs on one kind, and in one kind of cluster, chosen by its name. aiohttp is used for proxies, so
+that only tests of proxies, TLS and the port `Transport` run with each client, which are marked `each_client`. A test of the store runs with
+each way of connecting and each form of the table, but not with each pair of them. Further variants are marked `nightly`.
 """
 
 import os
@@ -39,6 +39,8 @@ def _runs(item: pytest.Function) -> bool:
             return place in STANDALONE if on_each else place == _one_of((*STANDALONE, SENTINEL), name)
         case {"topology": "cluster", "kind": Kind() as kind}:
             return kind == _one_of(KINDS, name)
+        case {"store": "direct" | "pooled" as way, "either_dsn": "plain" | "partitioned" as table}:
+            return ((way == "direct") == (table == "plain")) == _one_of((True, False), name)
         case {"kind": "aiohttp"}:
             return names_kinds or item.get_closest_marker("each_client") is not None
         case {"kind": Kind() as kind}:

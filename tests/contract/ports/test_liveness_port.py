@@ -1,10 +1,13 @@
 """The guarantees of `ingest.flow.ports.Liveness`, of each implementation."""
 
+import pytest
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
 from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.fetch.outage import Outage
 from ingest.services.worker_parts import Queue
+
+pytestmark = pytest.mark.each_server
 
 
 async def hold(consumer: Queue, group: GroupUnderTest, *order_ids: str) -> list[EntryRef]:

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 
+import pytest
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.services.worker_parts import Queue
+
+pytestmark = pytest.mark.each_server
 
 
 async def hold(consumer: Queue, group: GroupUnderTest, *order_ids: str) -> list[Delivery]:

@@ -2,10 +2,13 @@
 
 import asyncio
 
+import pytest
 from contract.ports.groups import LIFETIME, NOW, GroupUnderTest
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.services.worker_parts import Queue
+
+pytestmark = pytest.mark.each_server
 
 
 def refs(deliveries: list[Delivery]) -> list[EntryRef]:
