@@ -269,8 +269,8 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
     ],
     ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else "",
 )
-def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], expected: str) -> None:
-    done = cli.run(*arguments)
+def test_wrong_use_is_one_line_and_exit_code_2(plain: Cli, arguments: list[str], expected: str) -> None:
+    done = plain.run(*arguments, env={"INGEST_METRICS_PORT": "0"})
 
     assert_one_line(done, 2)
     assert expected in done.stderr
