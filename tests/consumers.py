@@ -1,5 +1,6 @@
 """A consumer whose ports are one object, like the in-memory queue, so that tests can call and override its methods."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
@@ -10,6 +11,7 @@ from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
@@ -136,3 +138,19 @@ class Consumer(Partition):
 async def server_stats(redis: Redis, keys: Keys, section: str) -> dict[str, Any]:
     """A section of `INFO` of the server with the queue, which is one of several in a cluster."""
     return dict(await (await client_for(redis, keys.stream)).info(section))
+
+
+async def read_all(consumer: Consumer, count: int) -> set[str]:
+    """Read and ack until there were so many different orders, and wait while Redis is unavailable."""
+    seen: set[str] = set()
+    held = []
+    while len(seen) < count:
+        try:
+            found = await consumer.read(10, 0.2) or await consumer.claim_own(10, [])
+            held += [delivery.entry for delivery in found]
+            seen |= {delivery.order_id or "" for delivery in found}
+            await consumer.ack(held)
+            held = []
+        except QueueUnavailable:
+            await asyncio.sleep(0.1)
+    return seen

@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from cluster_set import ClusterSet
 from cluster_slots import MovingSlot, remove
-from consumers import Consumer
+from consumers import Consumer, read_all
 from redis.exceptions import ConnectionError  # noqa: A004  redis-py's own, which is no OSError
 from servers.kinds import KINDS, Kind
 
-from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
@@ -32,22 +31,6 @@ async def cluster(kind: Kind) -> AsyncIterator[ClusterSet]:
     with TemporaryDirectory(prefix="ingest-") as folder, ClusterSet.open(kind, Path(folder)) as cluster:
         await cluster.become_ready()
         yield cluster
-
-
-async def read_all(consumer: Consumer, count: int) -> set[str]:
-    """Read and ack until there were so many different orders, and wait while Redis is unavailable."""
-    seen: set[str] = set()
-    held = []
-    while len(seen) < count:
-        try:
-            found = await consumer.read(10, 0.2) or await consumer.claim_own(10, [])
-            held += [delivery.entry for delivery in found]
-            seen |= {delivery.order_id or "" for delivery in found}
-            await consumer.ack(held)
-            held = []
-        except QueueUnavailable:
-            await asyncio.sleep(0.1)
-    return seen
 
 
 # A frozen node takes longer, and only the client differs.

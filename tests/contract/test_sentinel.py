@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from consumers import Consumer
+from consumers import Consumer, read_all
 from proxy import Proxy
 from redis.asyncio import Redis
 from sentinel_set import SentinelSet
@@ -47,22 +47,6 @@ async def watched(kind: Kind) -> AsyncIterator[SentinelSet]:
     with TemporaryDirectory(prefix="ingest-") as folder, SentinelSet.open(kind, Path(folder)) as watched:
         await watched.become_ready()
         yield watched
-
-
-async def read_all(consumer: Consumer, count: int) -> set[str]:
-    """Read and ack until there were so many different orders, and wait while Redis is unavailable."""
-    seen: set[str] = set()
-    held = []
-    while len(seen) < count:
-        try:
-            found = await consumer.read(10, 0.2) or await consumer.claim_own(10, [])
-            held += [delivery.entry for delivery in found]
-            seen |= {delivery.order_id or "" for delivery in found}
-            await consumer.ack(held)
-            held = []
-        except QueueUnavailable:
-            await asyncio.sleep(0.1)
-    return seen
 
 
 @pytest.mark.parametrize("failure", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])

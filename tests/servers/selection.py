@@ -43,7 +43,7 @@ def _runs(item: pytest.Function) -> bool:
             return ((way == "direct") == (table == "plain")) == _one_of((True, False), name)
         case {"kind": "aiohttp"}:
             return names_kinds or item.get_closest_marker("each_client") is not None
-        case {"kind": Kind() as kind}:
+        case {"kind": Kind() as kind} | {"pair": Kind() as kind}:
             return on_each or kind == _one_of(KINDS, name)
     return True
 
