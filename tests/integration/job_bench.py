@@ -19,7 +19,6 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.queue_parts import layout_reader
-from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -46,7 +45,7 @@ class Bench:
             EntryKind.DEAD_LETTERS: DeadLetterEntries(self.dead_letters),
             EntryKind.RETRIES: RetryEntries(Retries(own, layout)),
         }
-        self.parts = JobParts(own, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
+        self.parts = JobParts(own, servers, Jobs(pool), JobOutput(pool))
         self.pool = pool
 
     async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
@@ -69,7 +68,7 @@ class Bench:
     ) -> Job:
         entries = self.entries[kind.entries or EntryKind.DEAD_LETTERS]
         request = await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
-        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+        return await operations.start(self.parts.jobs, request, "me", "one")
 
     async def replayed(self, *keys: Keys) -> Counter[str]:
         found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]
