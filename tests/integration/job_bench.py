@@ -9,7 +9,7 @@ from dead_letter_entries import chunks, dead_fields
 
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
-from ingest.domain.operating.jobs import Job, JobKind, JobProgress
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntries
@@ -66,9 +66,15 @@ class Bench:
     async def start(
         self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None, file_format: str = "jsonl"
     ) -> Job:
+        return await operations.start(
+            self.parts.jobs, await self.request(kind, selection, rate, file_format), "me", "one"
+        )
+
+    async def request(
+        self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None, file_format: str = "jsonl"
+    ) -> JobRequest:
         entries = self.entries[kind.entries or EntryKind.DEAD_LETTERS]
-        request = await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
-        return await operations.start(self.parts.jobs, request, "me", "one")
+        return await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
 
     async def replayed(self, *keys: Keys) -> Counter[str]:
         found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]
