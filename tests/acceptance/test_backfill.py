@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -115,22 +114,6 @@ async def test_ctrl_c_cancels_a_backfill_which_can_be_resumed(cli: Cli, shop: Sh
     await all_stored(shop)
 
 
-async def test_workers_continue_a_backfill_whose_process_was_killed(
-    cli: Cli, shop: ShopSource, workers: Workers
-) -> None:
-    running = cli.start("backfill", "--since", "60d", env=dict(shop.env))
-    await eventually(lambda: is_running(shop))
-    os.kill(running.pid, signal.SIGKILL)
-    await eventually(lambda: running.poll() is not None)
-    await shop.scene.sql(EXPIRE)
-
-    command = workers.start()
-
-    await command.says("job_ended", state="done")
-    await all_stored(shop)
-    assert (await job(shop))["lease"] == 2
-
-
 async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of_a_worker_process(
     cli: Cli, shop: ShopSource, workers: Workers
 ) -> None:
@@ -172,33 +155,6 @@ async def test_a_dry_run_requested_over_http_is_counted_by_a_worker_and_enqueues
     assert "done (dry run)" in listed.stdout
     assert await shop.scene.redis.xlen(shop.scene.keys.stream) == 0
     assert await shop.stored() == set()
-
-
-async def test_a_cancelled_backfill_is_resumed_over_http_from_its_page(
-    cli: Cli, shop: ShopSource, workers: Workers
-) -> None:
-    async with api_of(cli, shop) as call:
-        started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "rate": 100})
-        path = f"/{started[1]['id']}"
-        command = workers.start()
-
-        async def has_progress() -> bool:
-            return int((await job(shop))["listed"]) > 0
-
-        await eventually(has_progress)
-        await call("DELETE", path)
-        await command.says("job_left")
-        before = (await job(shop))["listed"]
-        resumed = await call("POST", f"{path}/resume")
-        await command.says("job_begun", done=before)
-        await command.says("job_ended", state="done")
-        again = await call("POST", f"{path}/resume")
-    await all_stored(shop)
-
-    assert (resumed[0], resumed[1]["state"], resumed[1]["listed"]) == (202, "waiting", before)
-    assert (again[0], again[1]["code"]) == (409, "backfill_ended")
-    # The last orders of the page before it was cancelled are listed again.
-    assert 200 <= (await job(shop))["listed"] < 250
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,10 +44,8 @@ async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_
         [[state]] = await shop.scene.sql("SELECT state FROM jobs")
         assert state == ("done" if moment == "after_end" else "active")
         if moment != "after_end":
-            # The process looks dead when its lease has expired. If a worker is faster, it continues the backfill.
+            # The process looks dead when its lease has expired. A worker continues the backfill.
             await shop.scene.sql("UPDATE jobs SET leased_until = clock_timestamp()")
-            resumed = await asyncio.to_thread(cli.run, "backfill", "resume", "1", env=dict(shop.env), timeout=200)
-            assert resumed.returncode == 0 or re.search("is running in|is done", resumed.stderr), resumed.stderr
 
         async def is_done() -> bool:
             [[state, listed]] = await shop.scene.sql("SELECT state, listed FROM jobs")

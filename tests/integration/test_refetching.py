@@ -18,7 +18,7 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import order_request
 from ingest.operations.jobs.run import JobParts, JobRun
-from ingest.operations.rebuilding.refetch_preview import RefetchPreview, preview_steps
+from ingest.operations.rebuilding.refetch_preview import preview_steps
 from ingest.queue.redis.connection import control_client
 from ingest.services.refetch_sample import fetching_orders
 from ingest.store.connections.pool import Pool
@@ -70,9 +70,7 @@ async def test_what_was_stored_wrongly_within_an_hour_is_previewed_and_stored_ag
     backends = Backends.of(settings)
 
     async with fetching_orders(settings, os.environ) as fetch:
-        preview = RefetchPreview(None)
-        async for preview in preview_steps(backends, within, fetch, 5):
-            pass
+        *_, preview = [each async for each in preview_steps(backends, within, fetch, 5)]
     ended = await run_job(backends, order_request(JobKind.ENQUEUE, within))
     scene.api.put_order("wrong-003", document("wrong-003"))
     async with scene.worker(history=60.0):

@@ -99,7 +99,7 @@ async def taken(jobs: Jobs, job: int) -> Job:
 
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_a_backfill_that_runs_during_the_upgrade_continues_from_its_page(
-    site: Site, sql: asyncpg.Connection, dry_run: bool
+    site: Site, sql: asyncpg.Connection, *, dry_run: bool
 ) -> None:
     job = await sql.fetchval(ADD_BACKFILL, "", *PERIOD, dry_run, "shop", "previous release")
     await sql.fetch(RECORD_BACKFILL, "", job, 1, place("1"), 3, 2, 1)

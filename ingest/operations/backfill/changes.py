@@ -101,31 +101,28 @@ class BackfillChanges(Changes):
         return maybe_skipped(self._missing_or_skipped)
 
     async def _read(self, lane: Lane) -> AsyncGenerator[JobProgress, None]:
-        try:
-            async with aclosing(self._read_pages(lane)) as steps:
-                async for step in steps:
-                    yield step
-        except (PermanentFault, ListFault) as error:
-            if self._before.next_page is None:
-                raise
-            # Shops accept some cursors for minutes only. Orders that are stored by now are not enqueued again.
-            self._on_wait(f"{error}. The list is read from its beginning")
-            self._progress = self._before_first_page()
-            self._reading = self._reading_from(None)
-            async with aclosing(self._read_pages(lane)) as steps:
-                async for step in steps:
-                    yield step
+        may_begin_again = self._before.next_page is not None
+        while True:
+            pause_after = persistently(self._listing.first_pause)
+            pages = pages_of(self._listing.listed, self._reading, pause_after=pause_after, on_wait=self._on_wait)
+            try:
+                async for page in pages:
+                    async with aclosing(self._take(page, lane)) as steps:
+                        async for step in steps:
+                            yield step
+            except (PermanentFault, ListFault) as error:
+                if not may_begin_again:
+                    raise
+                # Shops accept some cursors for minutes only. Orders that are stored by now are not enqueued again.
+                self._on_wait(f"{error}. The list is read from its beginning")
+                may_begin_again = False
+                self._progress = self._before_first_page()
+                self._reading = self._reading_from(None)
+            else:
+                return
 
     def _reading_from(self, place: str | None) -> Reading:
         return Reading(self._listing.listed.shape, self._request.since, self._request.until, place)
-
-    async def _read_pages(self, lane: Lane) -> AsyncGenerator[JobProgress, None]:
-        pause_after = persistently(self._listing.first_pause)
-        pages = pages_of(self._listing.listed, self._reading, pause_after=pause_after, on_wait=self._on_wait)
-        async for page in pages:
-            async with aclosing(self._take(page, lane)) as steps:
-                async for step in steps:
-                    yield step
 
     async def _take(self, page: Page, lane: Lane) -> AsyncGenerator[JobProgress, None]:
         """Count the orders of a page that are missing or outdated, and enqueue them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
-from ingest.services.jobs.job_search import SELDOM, JobSearch, is_refused
+from ingest.services.jobs.job_search import JobSearch, pause_after
 from ingest.store.connections.statements import Fetches
 from ingest.store.jobs import Jobs, LeaseLost, waiting_jobs
 from ingest.telemetry.logs import get_logger
@@ -79,9 +79,8 @@ class JobRuns:
                     await self._take_waiting(tasks)
                 except Unavailable as error:
                     self._search.report(error)
-                    if is_refused(error):
-                        self._wanted.set()
-                        await self._is_closed_within(SELDOM)
+                    self._wanted.set()
+                    await self._pause(error)
             for task in self._running.values():
                 task.cancel()
 
@@ -115,8 +114,7 @@ class JobRuns:
         except Unavailable as error:
             _log.warning("job_waits", **run.about, problem=str(error))
             await self._release(jobs, held)
-            if is_refused(error):
-                await self._is_closed_within(SELDOM)
+            await self._pause(error)
         except asyncio.CancelledError:
             await self._release(jobs, held)
             raise
@@ -135,11 +133,10 @@ class JobRuns:
             async with asyncio.timeout(_LAST_WAIT):
                 await jobs.release(held)
 
-    async def _is_closed_within(self, seconds: float) -> bool:
+    async def _pause(self, error: Unavailable) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(pause_after(error)):
                 await self._closed.wait()
-        return self._closed.is_set()
 
 
 class _LoggedRun:

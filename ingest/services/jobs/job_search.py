@@ -22,7 +22,7 @@ OF_THE_API = tuple(kind for kind in JobKind if kind not in OF_WORKERS)
 # Seconds between two searches, on average.
 _EVERY = 5.0
 # After a denied or locked statement. Each costs batches of orders their connection to PostgreSQL, or seconds of waiting.
-SELDOM = 60.0
+_SELDOM = 60.0
 
 
 class JobSearch:
@@ -53,7 +53,7 @@ class JobSearch:
                 await self.search()
                 self._problem = ""
             except Unavailable as error:
-                pause = SELDOM if is_refused(error) else _EVERY
+                pause = pause_after(error)
                 self.report(error)
             # Spread, so that the processes do not search at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
@@ -75,6 +75,6 @@ class JobSearch:
             _log.error("jobs_unavailable", problem=self._problem)
 
 
-def is_refused(error: Unavailable) -> bool:
-    """Whether a statement was denied or locked, so that it is repeated only seldom."""
-    return isinstance(error, UserError | StoreLocked)
+def pause_after(error: Unavailable) -> float:
+    """Return the seconds after which a statement that has failed is repeated."""
+    return _SELDOM if isinstance(error, UserError | StoreLocked) else _EVERY

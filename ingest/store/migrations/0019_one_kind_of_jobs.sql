@@ -8,7 +8,8 @@ CREATE FUNCTION keep_backfill_columns() RETURNS trigger LANGUAGE plpgsql
 BEGIN
     IF NEW.selection IS NULL OR TG_OP = 'UPDATE' AND (NEW.next_page, NEW.listed, NEW.missing, NEW.outdated)
         IS DISTINCT FROM (OLD.next_page, OLD.listed, OLD.missing, OLD.outdated) THEN
-        NEW.selection := jsonb_build_object('since', NEW.since, 'until', NEW.until, 'dry_run', NEW.dry_run);
+        NEW.selection := coalesce(NEW.selection,
+            jsonb_build_object('since', NEW.since, 'until', NEW.until, 'dry_run', NEW.dry_run));
         NEW.position := jsonb_build_object(
             'next_page', NEW.next_page, 'missing', NEW.missing, 'outdated', NEW.outdated);
         NEW.examined := NEW.listed;
