@@ -215,8 +215,8 @@ async def newest_jobs(
     kinds: Collection[JobKind] = tuple(JobKind),
 ) -> list[Job]:
     """Return the newest jobs of these sources and kinds, before an ID."""
-    names = [kind.value for kind in kinds]
-    records = await connection.fetch(_PAGE, [*sources], _LAST if before is None else before, limit, names)
+    names, last = [kind.value for kind in kinds], _LAST if before is None else before
+    records = await connection.fetch(_PAGE, [*sources], last, limit, names)
     return [_job(record) for record in records]
 
 
@@ -224,8 +224,7 @@ async def waiting_jobs(
     connection: Fetches, sources: Collection[str], kinds: Collection[JobKind]
 ) -> list[tuple[str, JobKind, int]]:
     """Return the source, the kind and the ID of the oldest job of each source and kind that waits for a process."""
-    names = [kind.value for kind in kinds]
-    records = await connection.fetch(_WAITING, [*sources], names)
+    records = await connection.fetch(_WAITING, [*sources], [kind.value for kind in kinds])
     return [(record["source"], JobKind(record["kind"]), record["id"]) for record in records]
 
 
@@ -244,27 +243,7 @@ def _only(records: Sequence[asyncpg.Record]) -> Job | None:
 
 
 def _job(record: asyncpg.Record) -> Job:
-    return Job(
-        id=record["id"],
-        source=record["source"],
-        request=JobRequest(
-            JobKind(record["kind"]), msgspec.json.decode(record["selection"]), record["total"], record["rate"]
-        ),
-        requested_by=record["requested_by"],
-        requested_at=record["requested_at"],
-        state=JobState(record["state"]),
-        progress=JobProgress(
-            record["done"],
-            record["gone"],
-            record["examined"],
-            msgspec.json.decode(record["position"]) if record["position"] else {},
-            record["per_second"],
-        ),
-        lease=record["lease"],
-        expired_leases=record["expired_leases"],
-        holder=record["holder"],
-        started_at=record["started_at"],
-        ended_at=record["ended_at"],
-        error=record["error"],
-        operation=record["operation"],
-    )
+    columns = dict(record)
+    columns["selection"] = msgspec.json.decode(columns["selection"])
+    columns["position"] = msgspec.json.decode(columns["position"] or "{}")
+    return msgspec.convert(columns | {"request": columns, "progress": columns}, Job)
