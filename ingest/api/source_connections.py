@@ -12,7 +12,6 @@ from ingest.queue.operate.monitor import Monitor
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.store.audit import AuditLog
-from ingest.store.backfills import Backfills
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
@@ -28,7 +27,6 @@ class SourceConnections:
     retries: Retries
     dead_letters: DeadLetters
     audit_log: AuditLog
-    backfills: Backfills
     jobs: Jobs
     job_output: JobOutput
 

@@ -91,7 +91,9 @@ async def audited_control(
         async with asyncio.timeout(_LONGEST_WAIT):
             await audit_log.add(operation.id, Phase.BEGUN, actor, action, selection, None)
     except (StoreUnavailable, TimeoutError) as unavailable:
-        _log.error("audit_incomplete", **_about(audit_log, operation), problem=str(unavailable) or "no answer in time")
+        _log.error(
+            "audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable) or "no answer in time"
+        )
         yield
         return
     async with ending(audit_log, operation):
@@ -115,7 +117,9 @@ async def record_read(
             async with asyncio.timeout(_LONGEST_WAIT):
                 await audit_log.add(operation.id, Phase.DONE, reader.actor, action, operation.selection, None)
         except (StoreUnavailable, ConfigError, RowsRefused, TimeoutError) as error:
-            _log.error("audit_incomplete", **_about(audit_log, operation), problem=str(error) or "no answer in time")
+            _log.error(
+                "audit_incomplete", **_about(audit_log.source, operation), problem=str(error) or "no answer in time"
+            )
             return
 
 
@@ -139,22 +143,26 @@ async def ending(audit_log: AuditLog, operation: Operation) -> AsyncIterator[Non
 
 
 async def _end(audit_log: AuditLog, operation: Operation, phase: Phase, error: str | None) -> None:
-    about = _about(audit_log, operation)
-    if error is None:
-        _log.info("operation_done", **about)
-    else:
-        _log.warning("operation_failed", **about, error=error)
+    log_result(audit_log.source, operation, error)
     try:
         await audit_log.add(
             operation.id, phase, operation.actor, operation.action, operation.selection, operation.count
         )
     except StoreUnavailable as unavailable:
-        _log.error("audit_incomplete", **about, problem=str(unavailable))
+        _log.error("audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable))
 
 
-def _about(audit_log: AuditLog, operation: Operation) -> dict[str, object]:
+def log_result(source: str, operation: Operation, error: str | None) -> None:
+    """Log the same facts as the audit log contains."""
+    if error is None:
+        _log.info("operation_done", **_about(source, operation))
+    else:
+        _log.warning("operation_failed", **_about(source, operation), error=error)
+
+
+def _about(source: str, operation: Operation) -> dict[str, object]:
     return {
-        "source": audit_log.source,
+        "source": source,
         "actor": operation.actor,
         "action": operation.action,
         "selection": operation.selection,

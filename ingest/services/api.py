@@ -182,7 +182,7 @@ async def serving_api(
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)
-        async with connections.job_runs.running(), listening:
+        async with listening:
             yield
 
 

@@ -6,25 +6,28 @@ import msgspec
 from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
 from ingest.store.connections.statements import Fetches
 
-# The first row of each operation with its last one of the same role, because no role may report the end of another's operation. An
-# operation that began while PostgreSQL was unavailable has only one row.
-_PAGE = """
+# The first row of each operation with its last one of the same role, because no role may report the end of another's operation. The entry
+# of a job may end with a row of another role, because another process runs the job. An operation that began while PostgreSQL was
+# unavailable has only one row.
+_OF_THE_SAME = """
+    SELECT o.phase, o.at, o.count FROM audit_log AS o WHERE o.operation = a.operation AND (
+        o.role IS NOT DISTINCT FROM a.role OR
+        a.selection ? 'job' AND (o.actor, o.action, o.selection) = (a.actor, a.action, a.selection))
+"""
+_PAGE = f"""
 SELECT a.id, a.operation, a.at, a.actor, a.role, a.action, a.source, a.selection::text AS selection, a.phase, a.count,
     last.phase AS last_phase, last.at AS last_at, last.count AS last_count
 FROM audit_log AS a
-LEFT JOIN LATERAL (
-    SELECT l.phase, l.at, l.count FROM audit_log AS l
-    WHERE l.operation = a.operation AND l.id > a.id AND l.role IS NOT DISTINCT FROM a.role ORDER BY l.id DESC LIMIT 1
-) AS last ON true
+LEFT JOIN LATERAL ({_OF_THE_SAME} AND o.id > a.id ORDER BY o.id DESC LIMIT 1) AS last ON true
 WHERE a.id < $1
-    AND (a.phase = 'begun' OR NOT EXISTS (SELECT FROM audit_log AS f WHERE f.operation = a.operation AND f.id < a.id AND f.role IS NOT DISTINCT FROM a.role))
+    AND NOT EXISTS ({_OF_THE_SAME} AND o.id < a.id)
     AND ($2::text[] IS NULL OR a.source = ANY ($2))
     AND ($3::text IS NULL OR a.actor = $3)
     AND ($4::text IS NULL OR a.action = $4 OR right($4, 1) = '.' AND starts_with(a.action, $4))
     AND ($5::timestamptz IS NULL OR a.at >= $5)
     AND ($6::timestamptz IS NULL OR a.at < $6)
 ORDER BY a.id DESC LIMIT $7
-"""
+"""  # noqa: S608  a constant
 _LAST = 2**63 - 1
 
 

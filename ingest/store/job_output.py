@@ -12,14 +12,13 @@ import msgspec
 
 from ingest.domain.operating.jobs import OUTPUT_KEPT, Job, JobProgress
 from ingest.domain.source_name import UNNAMED
-from ingest.store.backfills import LeaseLost
 from ingest.store.connections.statements import Fetches
-from ingest.store.jobs import JOB_LEASE_SECONDS
+from ingest.store.jobs import LEASE_SECONDS, LeaseLost
 
 # A part that exists was added by an earlier call whose response was lost.
 _ADD = f"""
 WITH held AS (
-    UPDATE jobs SET leased_until = clock_timestamp() + make_interval(secs => {JOB_LEASE_SECONDS}), error = NULL
+    UPDATE jobs SET leased_until = clock_timestamp() + make_interval(secs => {LEASE_SECONDS}), error = NULL
     WHERE source = $1 AND id = $2 AND state = 'active' AND lease = $3 RETURNING id
 ), added AS (
     INSERT INTO job_output (job, part, progress, content) SELECT id, $4, $5::text::jsonb, $6 FROM held

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -110,25 +109,9 @@ async def test_ctrl_c_cancels_a_backfill_which_can_be_resumed(cli: Cli, shop: Sh
     resumed = await run(cli, shop, "backfill", "resume", "1")
 
     assert (running.returncode, after["state"]) == (130, "cancelled"), err
-    assert "continue it with: ingest backfill resume 1" in err
+    assert "continue it with `ingest backfill resume 1`" in err
     assert resumed.stdout.startswith("backfill 1 of outdoor is done: "), resumed.stderr
     await all_stored(shop)
-
-
-async def test_workers_continue_a_backfill_whose_process_was_killed(
-    cli: Cli, shop: ShopSource, workers: Workers
-) -> None:
-    running = cli.start("backfill", "--since", "60d", env=dict(shop.env))
-    await eventually(lambda: is_running(shop))
-    os.kill(running.pid, signal.SIGKILL)
-    await eventually(lambda: running.poll() is not None)
-    await shop.scene.sql(EXPIRE)
-
-    command = workers.start()
-
-    await command.says("backfill_ended", state="done")
-    await all_stored(shop)
-    assert (await job(shop))["lease"] == 2
 
 
 async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of_a_worker_process(
@@ -137,7 +120,7 @@ async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of
     async with api_of(cli, shop) as call:
         started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "rate": 100})
     command = workers.start(processes=2)
-    [begun] = [await command.says("backfill_begun")]
+    [begun] = [await command.says("job_begun")]
 
     async def has_progress() -> bool:
         return int((await job(shop))["listed"]) > 0
@@ -146,9 +129,9 @@ async def test_a_backfill_requested_over_http_survives_the_end_of_the_api_and_of
     holder = str((await job(shop))["holder"])
     command.ask_child(f"worker-{holder.rpartition('-')[2]}", signal.SIGKILL)
     await shop.scene.sql(EXPIRE)
-    await command.says("backfill_ended", state="done")
+    await command.says("job_ended", state="done")
 
-    assert (started[0], started[1]["state"], begun["backfill"]) == (202, "waiting", started[1]["id"])
+    assert (started[0], started[1]["state"], begun["job"]) == (202, "waiting", started[1]["id"])
     assert (await job(shop))["lease"] == 2
     await all_stored(shop)
 
@@ -160,45 +143,18 @@ async def test_a_dry_run_requested_over_http_is_counted_by_a_worker_and_enqueues
         started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "dry_run": True})
         second = await call("POST", "", {"since": "2020-01-01T00:00:00Z"})
         command = workers.start()
-        begun = await command.says("backfill_begun", dry_run=True)
-        await command.says("backfill_ended", state="done", dry_run=True, missing=200)
+        begun = await command.says("job_begun", kind="backfill")
+        await command.says("job_ended", state="done")
         shown = await call("GET", f"/{started[1]['id']}")
     listed = await run(cli, shop, "backfill", "list")
 
     assert (started[0], second[0], second[1]["code"]) == (202, 409, "unfinished_backfill")
-    assert begun["backfill"] == started[1]["id"]
+    assert begun["job"] == started[1]["id"]
     counts = {name: shown[1][name] for name in ("dry_run", "listed", "missing", "outdated", "up_to_date", "enqueued")}
     assert counts == {"dry_run": True, "listed": 200, "missing": 200, "outdated": 0, "up_to_date": 0, "enqueued": 0}
     assert "done (dry run)" in listed.stdout
     assert await shop.scene.redis.xlen(shop.scene.keys.stream) == 0
     assert await shop.stored() == set()
-
-
-async def test_a_cancelled_backfill_is_resumed_over_http_from_its_page(
-    cli: Cli, shop: ShopSource, workers: Workers
-) -> None:
-    async with api_of(cli, shop) as call:
-        started = await call("POST", "", {"since": "2020-01-01T00:00:00Z", "rate": 100})
-        path = f"/{started[1]['id']}"
-        command = workers.start()
-
-        async def has_progress() -> bool:
-            return int((await job(shop))["listed"]) > 0
-
-        await eventually(has_progress)
-        await call("DELETE", path)
-        await command.says("backfill_left")
-        before = (await job(shop))["listed"]
-        resumed = await call("POST", f"{path}/resume")
-        await command.says("backfill_begun", listed=before)
-        await command.says("backfill_ended", state="done")
-        again = await call("POST", f"{path}/resume")
-    await all_stored(shop)
-
-    assert (resumed[0], resumed[1]["state"], resumed[1]["listed"]) == (202, "waiting", before)
-    assert (again[0], again[1]["code"]) == (409, "backfill_ended")
-    # The last orders of the page before it was cancelled are listed again.
-    assert 200 <= (await job(shop))["listed"] < 250
 
 
 @asynccontextmanager

@@ -7,10 +7,9 @@ from shipped import as_api
 from support import connected
 
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
-from ingest.store.backfills import LeaseLost
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput, delete_expired_output
-from ingest.store.jobs import Jobs
+from ingest.store.jobs import Jobs, LeaseLost
 
 _REQUEST = JobRequest(JobKind.EXPORT, {"everything": True, "format": "jsonl"})
 _FIRST, _SECOND = JobProgress(1, 0, 4, {"orders": "1-0"}), JobProgress(2, 0, 9, {"orders": "7-0"})
@@ -24,7 +23,9 @@ async def pool(dsn: str) -> AsyncIterator[Pool]:
 
 @pytest.fixture
 async def held(pool: Pool) -> Job:
-    return await Jobs(pool, "shop-de").add(_REQUEST, "me", "one")
+    added = await Jobs(pool, "shop-de").add(_REQUEST, "me", "one")
+    assert added is not None
+    return added
 
 
 async def text_of(output: JobOutput, job: int) -> bytes:
@@ -82,6 +83,7 @@ async def test_another_source_has_no_part_of_the_file(pool: Pool, held: Job) -> 
 async def test_a_file_is_deleted_7_days_after_its_job_has_ended(dsn: str, pool: Pool, held: Job) -> None:
     output, jobs = JobOutput(pool, "shop-de"), Jobs(pool, "shop-de")
     running = await jobs.add(_REQUEST, "me", "one")
+    assert running is not None
     for each in (held, running):
         await output.add(each, 0, "a\n", _FIRST)
     await jobs.end(held, JobState.DONE, _FIRST)

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from integration.scene import Scene
 from shop_source import ShopSource, shop_source
 from support import Cli, eventually, start_program
 
-VICTIM = Path(__file__).with_name("backfill_victim.py")
+VICTIM = Path(__file__).with_name("job_victim.py")
 ORDERS = int(os.environ.get("INGEST_TEST_BACKFILL", "120"))
 SIZE = max(20, ORDERS // 50)
 
@@ -36,7 +35,7 @@ async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_
     own = {**env, **shop.env}
     with closing_workers(cli, dict(shop.env)) as workers:
         workers.start()
-        victim = start_program(VICTIM, moment, env=own)
+        victim = start_program(VICTIM, "backfill", moment, "3", env=own)
         try:
             _, log = await asyncio.to_thread(victim.communicate, timeout=200)
         finally:
@@ -45,10 +44,8 @@ async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_
         [[state]] = await shop.scene.sql("SELECT state FROM jobs")
         assert state == ("done" if moment == "after_end" else "active")
         if moment != "after_end":
-            # The process looks dead when its lease has expired. If a worker is faster, it continues the backfill.
+            # The process looks dead when its lease has expired. A worker continues the backfill.
             await shop.scene.sql("UPDATE jobs SET leased_until = clock_timestamp()")
-            resumed = await asyncio.to_thread(cli.run, "backfill", "resume", "1", env=dict(shop.env), timeout=200)
-            assert resumed.returncode == 0 or re.search("is running in|is done", resumed.stderr), resumed.stderr
 
         async def is_done() -> bool:
             [[state, listed]] = await shop.scene.sql("SELECT state, listed FROM jobs")
@@ -64,3 +61,33 @@ async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_
     # At most the orders of the interrupted page were fetched twice.
     fetches = sum(shop.shop.state.fetches.values())
     assert ORDERS <= fetches <= ORDERS + 2 * SIZE
+
+
+async def test_a_backfill_that_kills_its_process_each_time_fails_and_other_orders_are_processed(
+    cli: Cli, env: dict[str, str], shop: ShopSource
+) -> None:
+    for _ in range(5):
+        victim = start_program(VICTIM, "backfill", "before_enqueue", "1", env={**env, **shop.env})
+        _, log = await asyncio.to_thread(victim.communicate, timeout=200)
+        assert victim.returncode == -signal.SIGKILL, log
+        await shop.scene.sql("UPDATE jobs SET leased_until = clock_timestamp()")
+
+    with closing_workers(cli, dict(shop.env)) as workers:
+        workers.start()
+
+        async def has_ended() -> bool:
+            [[state]] = await shop.scene.sql("SELECT state FROM jobs")
+            return state != "active"
+
+        await eventually(has_ended)
+        live = shop.order_ids()[0]
+        await shop.scene.enqueue(live)
+
+        async def is_stored() -> bool:
+            return live in await shop.stored()
+
+        await eventually(is_stored)
+
+    [[state, error]] = await shop.scene.sql("SELECT state, error FROM jobs")
+    assert (state, error) == ("failed", "5 processes have died or stalled while they ran it")
+    assert await shop.stored() == {live}

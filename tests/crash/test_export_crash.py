@@ -37,7 +37,7 @@ async def test_an_export_killed_at_any_moment_is_continued_and_contains_each_dea
 ) -> None:
     async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql, Pool.open(dsn, size=1) as pool:
         await fill(redis, queue_name)
-        victim = start_program(VICTIM, "dead_letters.export", moment, env=env)
+        victim = start_program(VICTIM, "dead_letters.export", moment, "1", env=env)
         try:
             _, log = await asyncio.to_thread(victim.communicate, timeout=100)
         finally:

@@ -60,7 +60,7 @@ async def test_a_job_killed_at_any_moment_is_continued_and_moves_each_entry_once
 ) -> None:
     async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql:
         await fill(redis, queue_name, FEW)
-        victim = start_program(VICTIM, "dead_letters.replay", moment, env=env)
+        victim = start_program(VICTIM, "dead_letters.replay", moment, "1", env=env)
         try:
             _, log = await asyncio.to_thread(victim.communicate, timeout=100)
         finally:

@@ -14,7 +14,7 @@ import msgspec
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.fetch.listed import ListedOrder
-from ingest.domain.operating.backfill import Backfill, BackfillProgress, JobState
+from ingest.domain.operating.jobs import Job, JobProgress, JobState
 from ingest.domain.operating.polling import PollResult, PollTurn
 from ingest.operations.backfill.lane import Lane
 from ingest.operations.list_pages import announced
@@ -180,22 +180,24 @@ class MemoryPolls:
         return True
 
 
-class MemoryBackfills:
-    """The record of one backfill, which implements the part of `Backfills` for its run."""
+class MemoryJobs:
+    """The record of one job, which implements the part of `Jobs` for its run."""
 
     def __init__(self) -> None:
-        self.progress = BackfillProgress()
+        self.progress = JobProgress()
         self.state = JobState.RUNNING
         self.error: str | None = None
 
-    async def renew(self, held: Backfill, problem: str | None = None) -> None:
-        """See `Backfills`."""
+    async def renew(self, held: Job, problem: str | None = None) -> None:
+        """See `Jobs`."""
         self.error = problem
 
-    async def record(self, held: Backfill, progress: BackfillProgress) -> None:
-        """See `Backfills`."""
+    async def record(self, held: Job, progress: JobProgress) -> None:
+        """See `Jobs`."""
         self.progress = progress
 
-    async def end(self, held: Backfill, state: JobState, progress: BackfillProgress, error: str | None = None) -> None:
-        """See `Backfills`."""
+    async def end(
+        self, held: Job, state: JobState, progress: JobProgress, error: str | None = None, *result: object
+    ) -> None:
+        """See `Jobs`."""
         self.progress, self.state, self.error = progress, state, error

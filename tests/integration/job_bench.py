@@ -9,7 +9,7 @@ from dead_letter_entries import chunks, dead_fields
 
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
-from ingest.domain.operating.jobs import Job, JobKind, JobProgress
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntries
@@ -19,7 +19,6 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.queue_parts import layout_reader
-from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -46,7 +45,7 @@ class Bench:
             EntryKind.DEAD_LETTERS: DeadLetterEntries(self.dead_letters),
             EntryKind.RETRIES: RetryEntries(Retries(own, layout)),
         }
-        self.parts = JobParts(own, servers, Jobs(pool), AuditLog(pool), JobOutput(pool))
+        self.parts = JobParts(own, servers, Jobs(pool), JobOutput(pool))
         self.pool = pool
 
     async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
@@ -67,9 +66,15 @@ class Bench:
     async def start(
         self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None, file_format: str = "jsonl"
     ) -> Job:
+        return await operations.start(
+            self.parts.jobs, await self.request(kind, selection, rate, file_format), "me", "one"
+        )
+
+    async def request(
+        self, kind: JobKind, selection: Selection = EVERYTHING, rate: float | None = None, file_format: str = "jsonl"
+    ) -> JobRequest:
         entries = self.entries[kind.entries or EntryKind.DEAD_LETTERS]
-        request = await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
-        return await operations.start(self.parts.jobs, self.parts.audit_log, request, "me", "one")
+        return await entry_request(entries, kind, selection, rate=rate, file_format=file_format)
 
     async def replayed(self, *keys: Keys) -> Counter[str]:
         found = [fields for each in keys or [self.keys] for _, fields in await self.client.xrange(each.express)]

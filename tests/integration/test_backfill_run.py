@@ -24,14 +24,19 @@ from ingest.domain.errors import (
 )
 from ingest.domain.fetch.list_places import ListPlace
 from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape, PageRequest
-from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest, JobState
+from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest
+from ingest.domain.operating.jobs import Job, JobKind, JobState
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.backends import Backends
-from ingest.operations.backfill.lane import MainLane, open_main_lane
-from ingest.operations.backfill.run import BackfillParts, BackfillRun
-from ingest.services.lists.backfill_runs import BackfillRuns
-from ingest.store.backfills import Backfills, LeaseLost
+from ingest.operations.backfill.changes import Listing
+from ingest.operations.backfill.lane import open_main_lane
+from ingest.operations.jobs.run import JobParts, JobRun
+from ingest.queue.redis.connection import control_client
+from ingest.services.jobs.job_runs import JobRuns
+from ingest.services.jobs.job_search import JobSearch
 from ingest.store.connections.pool import Pool
+from ingest.store.job_output import JobOutput
+from ingest.store.jobs import Jobs, LeaseLost
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REQUEST = BackfillRequest(NOW - timedelta(days=30), NOW)
@@ -82,29 +87,62 @@ class Forgetful(Listed):
 class Site:
     """The backfills and the lane of one scene."""
 
-    def __init__(self, scene: Scene, pool: Pool, lane: MainLane) -> None:
+    def __init__(self, scene: Scene, pool: Pool, client: Any) -> None:
         self.scene = scene
-        self.backfills = Backfills(pool)
+        self.jobs = Jobs(pool)
         self._pool = pool
-        self._lane = lane
+        self._client = client
 
     @classmethod
     @asynccontextmanager
     async def open(cls, scene: Scene) -> AsyncIterator["Site"]:
-        servers = Backends(scene.redis_url, scene.dsn, scene.queue, GROUP)
-        async with Pool.open(scene.dsn) as pool, open_main_lane(servers, "backfill") as lane:
-            yield cls(scene, pool, lane)
+        async with Pool.open(scene.dsn) as pool, control_client(scene.redis_url) as client:
+            yield cls(scene, pool, client)
+
+    def parts(self, listed: Listed) -> JobParts:
+        servers = Backends(self.scene.redis_url, self.scene.dsn, self.scene.queue, GROUP)
+        listing = Listing(listed, self._pool, first_pause=0.01)
+        return JobParts(self._client, servers, self.jobs, JobOutput(self._pool), listing=listing)
 
     async def run(
         self, listed: Listed, problems: list[str] | None = None, *, request: BackfillRequest = REQUEST
     ) -> JobState:
         """Start or continue the backfill, while workers finish whatever is queued."""
-        await self.backfills.add(request, "cli:me")
-        held = await self.backfills.take_waiting("here")
+        job = await self.jobs.unfinished_backfill() or await self.jobs.add(request.as_job(), "cli:me")
+        assert job is not None
+        held = await self.jobs.take(job.id, "here")
         assert held is not None
-        parts = BackfillParts(listed, self._pool, self._lane, self.backfills)
         on_wait = (lambda _: None) if problems is None else problems.append
-        return await BackfillRun(held, parts, on_wait=on_wait, first_pause=0.01).run()
+        return await JobRun(held, self.parts(listed), on_wait=on_wait).run()
+
+    @asynccontextmanager
+    async def running(self, listed: Listed) -> AsyncIterator[None]:
+        """Run waiting backfills as a worker does."""
+        kinds = [JobKind.BACKFILL]
+        search = JobSearch(self._pool, kinds)
+        runs = JobRuns(self._pool, [""], kinds, "here", search, lambda _: self.parts(listed))
+        tasks = [asyncio.create_task(each.run()) for each in (search, runs)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def newest(self) -> Job:
+        [job] = await self.jobs.newest(1)
+        return job
+
+    async def progress(self) -> BackfillProgress:
+        return BackfillProgress.of((await self.newest()).progress)
+
+    async def begun(self, request: BackfillRequest) -> None:
+        """Leave a backfill behind that has read two pages."""
+        held = await self.jobs.add(request.as_job(), "cli:me", "before")
+        assert held is not None
+        progress = BackfillProgress(place("2"), 6, 6, 0).as_job(dry_run=request.dry_run)
+        await self.jobs.record(held, progress)
+        await self.jobs.release(held)
 
     async def enqueued(self) -> list[str]:
         return [fields[b"order_id"].decode() for fields in await queued(self.scene.redis, self.scene.queue)]
@@ -148,50 +186,42 @@ async def test_a_list_that_stays_rejected_fails_the_job_which_continues_after_a_
 
     listed.before_page = fail
     failed = await site.run(listed)
-    recorded = (await site.backfills.newest(1))[0]
-    await site.backfills.reopen(recorded.id)
+    recorded, progress = await site.newest(), await site.progress()
+    await site.jobs.reopen(recorded.id)
     repaired = Listed(3)
     done = await site.run(repaired)
 
     assert (failed, recorded.state, recorded.error) == (JobState.FAILED, JobState.FAILED, str(fault))
-    assert (recorded.progress.listed, recorded.progress.next_page) == (6, place("2"))
+    assert (progress.listed, progress.next_page) == (6, place("2"))
     assert (done, repaired.requested) == (JobState.DONE, ["2"])
     assert await site.enqueued() == ids(0, 1, 2)
 
 
 async def test_a_cursor_that_the_shop_does_not_accept_any_more_lets_the_list_be_read_again(site: Site) -> None:
-    await site.backfills.add(REQUEST, "cli:me")
-    held = await site.backfills.take_waiting("before")
-    assert held is not None
-    await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
-    await site.backfills.release(held)
+    await site.begun(REQUEST)
     listed = Forgetful(3)
 
     state = await site.run(listed)
 
     assert (state, listed.requested) == (JobState.DONE, [None, "1", "2"])
-    assert (await site.backfills.newest(1))[0].progress == BackfillProgress(None, 9, 15, 0)
+    assert await site.progress() == BackfillProgress(None, 9, 15, 0)
     assert await site.enqueued() == ids(0, 1, 2)
 
 
 async def test_a_dry_run_counts_without_enqueueing(site: Site) -> None:
     state = await site.run(Listed(5), request=DRY_RUN)
 
-    ended = (await site.backfills.newest(1))[0]
-    assert (state, ended.progress, ended.enqueued) == (JobState.DONE, BackfillProgress(None, 15, 15, 0), 0)
+    assert (state, await site.progress()) == (JobState.DONE, BackfillProgress(None, 15, 15, 0))
+    assert (await site.newest()).progress.done == 0
     assert await site.enqueued() == []
 
 
 async def test_a_dry_run_counts_each_order_once_after_its_cursor_is_not_accepted_any_more(site: Site) -> None:
-    await site.backfills.add(DRY_RUN, "cli:me")
-    held = await site.backfills.take_waiting("before")
-    assert held is not None
-    await site.backfills.record(held, BackfillProgress(place("2"), 6, 6, 0))
-    await site.backfills.release(held)
+    await site.begun(DRY_RUN)
 
     await site.run(Forgetful(3))
 
-    assert (await site.backfills.newest(1))[0].progress == BackfillProgress(None, 9, 9, 0)
+    assert await site.progress() == BackfillProgress(None, 9, 9, 0)
 
 
 async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
@@ -203,16 +233,14 @@ async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
     state = await site.run(Repeating(9))
 
     assert state is JobState.FAILED
-    assert (await site.backfills.newest(1))[0].error == "the pages of the list repeat"
+    assert (await site.newest()).error == "the pages of the list repeat"
 
 
 async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> None:
     listed = Listed(5)
 
     async def cancel() -> None:
-        job = await site.backfills.unfinished()
-        assert job is not None
-        await site.backfills.cancel(job.id)
+        await site.jobs.cancel((await site.newest()).id)
 
     listed.before_page = lambda number: cancel() if number == 2 else None
 
@@ -220,7 +248,7 @@ async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> No
         await site.run(listed)
 
     assert await site.enqueued() == ids(0, 1, 2)
-    assert (await site.backfills.newest(1))[0].progress.listed == 6
+    assert (await site.progress()).listed == 6
 
 
 async def test_without_workers_a_backfill_stops_at_ten_orders(site: Site) -> None:
@@ -267,52 +295,37 @@ async def test_orders_are_enqueued_as_durably_as_configured(scene: Scene) -> Non
             await lane.enqueue([ListedOrder("1")])
 
 
-async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(scene: Scene, dsn: str) -> None:
+async def test_a_bug_fails_its_backfill_and_the_process_runs_the_next_one(site: Site) -> None:
     listed = Listed(2)
 
     def break_once(_: int) -> None:
         listed.before_page = lambda _: None
         raise ZeroDivisionError
 
+    async def ended() -> bool:
+        return await site.jobs.unfinished_backfill() is None
+
     listed.before_page = break_once
-    async with Pool.open(dsn) as pool:
-        backfills = Backfills(pool)
-        first = await backfills.add(REQUEST, "cli:me")
-        servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
-        running = asyncio.create_task(BackfillRuns(servers, pool, listed, "here").run())
-
-        async def ended() -> bool:
-            return await backfills.unfinished() is None
-
+    await site.jobs.add(REQUEST.as_job(), "cli:me")
+    async with site.running(listed):
         await eventually(ended)
-        second = await backfills.add(REQUEST, "cli:me")
+        await site.jobs.add(REQUEST.as_job(), "cli:me")
         await eventually(ended)
-        running.cancel()
-        await asyncio.wait([running])
 
-        assert first is not None
-        assert second is not None
-        states = [(each.id, each.state, each.error) for each in await backfills.newest(2)]
-    assert states == [(second.id, JobState.DONE, None), (first.id, JobState.FAILED, "a bug: ZeroDivisionError")]
+    states = [(each.state, each.error) for each in await site.jobs.newest(2)]
+    assert states == [(JobState.DONE, None), (JobState.FAILED, "a bug: ZeroDivisionError")]
 
 
-async def test_a_process_that_stops_lets_another_one_continue_at_once(scene: Scene, dsn: str) -> None:
-    async with Pool.open(dsn) as pool:
-        backfills = Backfills(pool)
-        await backfills.add(REQUEST, "cli:me")
-        servers = Backends(scene.redis_url, dsn, scene.queue, GROUP)
-        running = asyncio.create_task(BackfillRuns(servers, pool, Listed(50), "here").run())
+async def test_a_process_that_stops_lets_another_one_continue_at_once(site: Site) -> None:
+    await site.jobs.add(REQUEST.as_job(), "cli:me")
 
-        async def has_progress() -> bool:
-            job = await backfills.unfinished()
-            return job is not None and job.progress.listed >= 3
+    async def has_progress() -> bool:
+        return (await site.progress()).listed >= 3
 
+    async with site.running(Listed(50)):
         await eventually(has_progress)
-        running.cancel()
-        await asyncio.wait([running])
-        after = await backfills.unfinished()
-        heir = await backfills.take_waiting("there")
+    after = await site.newest()
+    heir = await site.jobs.take(after.id, "there")
 
-    assert after is not None
     assert heir is not None
     assert (after.state, heir.lease, heir.progress) == (JobState.WAITING, 2, after.progress)

@@ -83,11 +83,11 @@ async def test_an_export_whose_parts_were_deleted_before_it_is_resumed_begins_ag
     job = await bench.start(JobKind.EXPORT)
     await interrupted_run(job, bench, steps=2)
     await bench.parts.jobs.record(job, JobProgress(400, 0, 400, per_second=9.0))
-    await operations.cancel(bench.parts.jobs, bench.parts.audit_log, job.id, "me")
+    await operations.cancel(bench.parts.jobs, job, "me")
     await bench.pool.fetch("UPDATE jobs SET ended_at = ended_at - interval '8 days'")
 
     await delete_expired_output(bench.pool)
-    resumed = await operations.resume(bench.parts.jobs, bench.parts.audit_log, job.id, "me", "two")
+    resumed = await operations.resume(bench.parts.jobs, await bench.ended(job), "me", "two")
     rates: list[float] = []
     await JobRun(resumed, bench.parts, on_progress=lambda progress: rates.append(progress.per_second)).run()
 

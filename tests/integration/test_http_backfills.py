@@ -40,6 +40,7 @@ async def test_a_backfill_is_started_shown_and_cancelled(scene: Scene, api: Api)
     assert (cancelled[0], cancelled[1]["state"]) == (200, "cancelled")
     assert (again[0], again[1]["code"]) == (409, "backfill_ended")
     period = {
+        "job": started["id"],
         "since": "2026-10-01T00:00:00+00:00",
         "until": "2026-11-01T00:00:00+00:00",
         "rate": 5,
@@ -47,8 +48,8 @@ async def test_a_backfill_is_started_shown_and_cancelled(scene: Scene, api: Api)
     }
     assert await audited(scene) == [
         ("begun", "operator", "backfills.start", period, None),
-        ("done", "operator", "backfills.start", period, 1),
         ("begun", "operator", "backfills.cancel", {"id": started["id"]}, None),
+        ("failed", "operator", "backfills.start", period, 0),
         ("done", "operator", "backfills.cancel", {"id": started["id"]}, 1),
     ]
 

@@ -11,14 +11,14 @@ from integration.scene import Scene, document, ids
 from integration.test_paused_sources import Operator
 from support import eventually
 
+from ingest.domain.errors import UserError
 from ingest.domain.operating.controls import Drain
 from ingest.domain.operating.jobs import JobKind, JobState
 from ingest.domain.orders.order_filter import OrderFilter
-from ingest.operations.jobs import NoSuchJob, resume
+from ingest.operations.jobs import resume
 from ingest.operations.jobs.orders import preview_request
 from ingest.operations.stored_orders.orders import erase
 from ingest.queue.operate.controls import ControlRecord
-from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs
 
@@ -78,7 +78,7 @@ async def test_a_worker_shows_the_fields_that_a_fetch_would_change_and_changes_n
     assert await scene.is_finished()
     assert requests <= 4
     audited = await scene.sql("SELECT actor, action FROM audit_log WHERE phase = 'done'")
-    assert [tuple(row) for row in audited] == [("operator", "jobs.start"), ("operator", "jobs.read")]
+    assert [tuple(row) for row in audited] == [("operator", "orders.preview"), ("operator", "jobs.read")]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,10 @@ async def test_a_command_cannot_run_a_preview(scene: Scene, api: Api) -> None:
     _, added = await api.post("/v1/jobs", json=CHANGED)
 
     async with Pool.open(scene.dsn) as pool:
-        with pytest.raises(NoSuchJob, match="which a worker runs"):
-            await resume(Jobs(pool), AuditLog(pool), added["id"], "me", "this command")
+        found = await Jobs(pool).get(added["id"])
+        assert found is not None
+        with pytest.raises(UserError, match="which a worker runs"):
+            await resume(Jobs(pool), found, "me", "this command")
 
     assert (await api.get(f"/v1/jobs/{added['id']}"))[1]["state"] == "waiting"
 
@@ -254,11 +256,10 @@ async def test_an_erased_order_disappears_from_the_results_of_previews(scene: Sc
     assert (await api.get(f"/v1/jobs/{other['id']}"))[1]["result"]["changed"] == 1
     async with Pool.open(scene.dsn) as pool:
         jobs = Jobs(pool)
-        added = await jobs.add(preview_request(OrderFilter(ids=tuple(stored))), "cli:me")
-        held = await jobs.take(added.id, "one")
+        held = await jobs.add(preview_request(OrderFilter(ids=tuple(stored))), "cli:me", "one")
         assert held is not None
         # As if the order was erased while the preview ran.
-        await jobs.end_with_result(held, held.progress, {"count": 3}, stored)
+        await jobs.end(held, JobState.DONE, held.progress, None, {"count": 3}, stored)
         ended = await jobs.get(held.id)
         assert ended is not None
         assert (ended.kind, ended.state, await jobs.result(held.id)) == (JobKind.PREVIEW, JobState.DONE, None)

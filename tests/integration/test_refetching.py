@@ -18,10 +18,9 @@ from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
 from ingest.operations.jobs.orders import order_request
 from ingest.operations.jobs.run import JobParts, JobRun
-from ingest.operations.rebuilding.refetch_preview import preview_refetch
+from ingest.operations.rebuilding.refetch_preview import preview_steps
 from ingest.queue.redis.connection import control_client
 from ingest.services.refetch_sample import fetching_orders
-from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -42,12 +41,12 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 @asynccontextmanager
 async def opened(backends: Backends) -> AsyncIterator[JobParts]:
     async with Pool.open(backends.postgres_dsn, size=1) as pool, control_client(backends.redis_url) as client:
-        yield JobParts(client, backends, Jobs(pool), AuditLog(pool), JobOutput(pool))
+        yield JobParts(client, backends, Jobs(pool), JobOutput(pool))
 
 
 async def run_job(backends: Backends, request: JobRequest) -> Job:
     async with opened(backends) as parts:
-        held = await operations.start(parts.jobs, parts.audit_log, request, "cli:me", "one")
+        held = await operations.start(parts.jobs, request, "cli:me", "one")
         assert await JobRun(held, parts).run() is JobState.DONE
         found = await parts.jobs.get(held.id)
     assert found is not None
@@ -71,7 +70,7 @@ async def test_what_was_stored_wrongly_within_an_hour_is_previewed_and_stored_ag
     backends = Backends.of(settings)
 
     async with fetching_orders(settings, os.environ) as fetch:
-        preview = await preview_refetch(backends, within, fetch, sample=5)
+        *_, preview = [each async for each in preview_steps(backends, within, fetch, 5)]
     ended = await run_job(backends, order_request(JobKind.ENQUEUE, within))
     scene.api.put_order("wrong-003", document("wrong-003"))
     async with scene.worker(history=60.0):
@@ -100,7 +99,7 @@ async def test_a_job_whose_process_ends_continues_after_its_last_page(scene: Sce
     async with opened(backends) as parts:
         selection = OrderFilter(prefix="order-")
         request = order_request(JobKind.ENQUEUE, selection, rate=500.0)
-        held = await operations.start(parts.jobs, parts.audit_log, request, "cli:me", "one")
+        held = await operations.start(parts.jobs, request, "cli:me", "one")
         running = JobRun(held, parts, on_progress=note)
         task = asyncio.create_task(running.run())
         await first_page.wait()

@@ -4,7 +4,7 @@ from ingest.api.documentation.documentation import TEXT, Documentation, Paramete
 from ingest.api.documentation.operations_documentation import COUNT, LISTED, MALFORMED, TIME, page_schema, paging
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.backfill_body import BackfillBody
-from ingest.domain.operating.backfill import JobState
+from ingest.domain.operating.jobs import JobState
 
 _OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
 _OPTIONAL_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}

@@ -25,14 +25,13 @@ from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
-from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
 _LONGEST_ID = 18
-_Before = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
-_Change = Callable[[Jobs, AuditLog, int, str], Awaitable[Job]]
+BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_Change = Callable[[Jobs, Job, str], Awaitable[Job]]
 
 
 class LooksForJobs(Protocol):
@@ -49,7 +48,6 @@ class JobRoutes:
     Attributes:
         entries: The entries of the source that jobs may select.
         jobs: The jobs of the source.
-        audit_log: Records changes.
         limits: The limits of bodies.
         runs: Run the jobs that were requested here.
         output: The files of the jobs.
@@ -57,7 +55,6 @@ class JobRoutes:
 
     entries: Mapping[EntryKind, FailedEntries]
     jobs: Jobs
-    audit_log: AuditLog
     limits: BodyLimits
     runs: LooksForJobs
     output: JobOutput
@@ -76,7 +73,7 @@ class JobRoutes:
     async def page(self, request: web.Request, _: Caller) -> web.Response:
         """The next jobs, the newest first."""
         given = Parameters(request, ("limit", "cursor"))
-        limit, before = given.limit(_LIMIT, _MOST), given.cursor(_Before)
+        limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
         with as_problems():
             found = await self.jobs.newest(limit + 1, before)
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
@@ -90,7 +87,7 @@ class JobRoutes:
         body = decoded(await read_body(request, self.limits), JobBody)
         with as_problems():
             wanted = await self._request(body)
-            added = await operations.start(self.jobs, self.audit_log, wanted, caller.name)
+            added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
         return json_response(added.as_dict(), 202)
 
@@ -98,12 +95,12 @@ class JobRoutes:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            described = await operations.described(self.jobs, self.audit_log, found, reader_of(request, caller))
+            described = await operations.described(self.jobs, found, reader_of(request, caller))
         return json_response(described)
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""
-        return await output_response(request, caller, await self._found(request), self.output, self.audit_log, {})
+        return await output_response(request, caller, await self._found(request), self.output, self.jobs.audit_log, {})
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""
@@ -135,7 +132,7 @@ class JobRoutes:
 
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())
-        job = _job(request)
+        job = number(request, "job", _unknown)
         with as_problems():
             found = await self.jobs.get(job)
         if found is None:
@@ -143,20 +140,21 @@ class JobRoutes:
         return found
 
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
-        Parameters(request, ())
+        found = await self._found(request)
+        if found.kind is JobKind.BACKFILL and change is operations.resume:
+            raise Problem(409, "job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
         with as_problems():
             try:
-                return await change(self.jobs, self.audit_log, _job(request), caller.name)
-            except operations.NoSuchJob as error:
-                if not error.exists:
-                    raise _unknown() from error
+                return await change(self.jobs, found, caller.name)
+            except operations.ImpossibleChange as error:
                 raise Problem(409, "job_state", str(error)) from error
 
 
-def _job(request: web.Request) -> int:
-    text = request.match_info["job"]
+def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:
+    """Return the number in the path. Raises the problem of an unknown one if it is no number."""
+    text = request.match_info[name]
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
-        raise _unknown()
+        raise unknown()
     return int(text)
 
 

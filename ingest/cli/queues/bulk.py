@@ -1,25 +1,26 @@
-"""Runs a job in this process, with its progress. If the process dies, a process of the HTTP API or `ingest job resume` continues it."""
+"""Finds, cancels and runs jobs. If the process dies during a run, a process of the HTTP API or `ingest job resume` continues it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from redis.asyncio import Redis
 
 from ingest.cli.invocation import actor, holder, say
 from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
+from ingest.domain.fetch.listed import OrderList
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
+from ingest.operations.backfill.changes import Listing
 from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
-from ingest.store.backfills import LeaseLost
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
-from ingest.store.jobs import Jobs
+from ingest.store.jobs import Jobs, LeaseLost, find_job, newest_jobs
 
 OnProgress = Callable[[JobProgress], None]
 OnWait = Callable[[str], None]
@@ -40,22 +41,13 @@ async def start_and_run(
     Raises:
         NotRecorded: PostgreSQL cannot be used.
     """
-    async with _open(servers) as parts:
+    async with open_parts(servers) as parts:
         wanted = await request(parts.client)
         try:
-            held = await operations.start(parts.jobs, parts.audit_log, wanted, actor(), holder())
+            held = await operations.start(parts.jobs, wanted, actor(), holder())
         except StoreUnavailable as error:
             raise NotRecorded(str(error)) from error
-        return await _run(held, parts, on_progress, on_wait)
-
-
-async def resume_and_run(
-    servers: Backends, job: int, on_progress: OnProgress, on_wait: OnWait, open_decoder: OpenDecoder | None = None
-) -> Job:
-    """Resume a job, and run it to its end. Return it as it has ended."""
-    async with _open(servers, open_decoder) as parts:
-        held = await operations.resume(parts.jobs, parts.audit_log, job, actor(), holder())
-        return await _run(held, parts, on_progress, on_wait)
+        return await run_held(held, parts, on_progress, on_wait)
 
 
 async def change_directly(
@@ -79,23 +71,56 @@ async def change_directly(
 
 
 @asynccontextmanager
-async def _open(servers: Backends, open_decoder: OpenDecoder | None = None) -> AsyncIterator[JobParts]:
+async def open_parts(
+    servers: Backends, open_decoder: OpenDecoder | None = None, listed: OrderList | None = None
+) -> AsyncIterator[JobParts]:
+    """Open the parts of a run, with the mapping and the list of the source if the job needs them."""
     async with Pool.open(servers.postgres_dsn, size=2) as pool, control_client(servers.redis_url) as client:
-        source = servers.source
-        jobs, audit_log, output = Jobs(pool, source), AuditLog(pool, source), JobOutput(pool, source)
-        yield JobParts(client, servers, jobs, audit_log, output, open_decoder)
+        jobs, output = Jobs(pool, servers.source), JobOutput(pool, servers.source)
+        listing = None if listed is None else Listing(listed, pool)
+        yield JobParts(client, servers, jobs, output, open_decoder, listing)
 
 
-async def _run(held: Job, parts: JobParts, on_progress: OnProgress, on_wait: OnWait) -> Job:
+async def run_held(held: Job, parts: JobParts, on_progress: OnProgress, on_wait: OnWait) -> Job:
+    """Run a job of this process to its end. Return it as it has ended."""
+    run = JobRun(held, parts, on_progress=on_progress, on_wait=on_wait)
     try:
-        await JobRun(held, parts, on_progress=on_progress, on_wait=on_wait).run()
+        await run.run()
     except LeaseLost:
         pass  # cancelled, or taken by another process after an outage of PostgreSQL
     except asyncio.CancelledError:
         # After Ctrl-C. If this fails, the lease expires, and another process continues the job.
         with suppress(Unavailable, UserError, TimeoutError):
             async with asyncio.timeout(_LAST_WAIT):
-                await operations.cancel(parts.jobs, parts.audit_log, held.id, actor())
-                say(f"the job {held.id} is cancelled: continue it with `ingest job resume {held.id}`")
+                await operations.cancel(parts.jobs, held, actor())
+                name = "backfill" if held.kind is JobKind.BACKFILL else "job"
+                say(f"the {name} {held.id} is cancelled: continue it with `ingest {name} resume {held.id}`")
         raise
+    if doubt := run.changes.doubt():
+        say(f"not proven: {doubt}")
     return await parts.jobs.get(held.id) or held
+
+
+async def find(sources: Mapping[str, Backends], number: int, kind: JobKind | None = None) -> Job:
+    """Find a job, or only a job of this kind.
+
+    Raises:
+        UserError: none of the sources has it.
+    """
+    async with Pool.open(next(iter(sources.values())).postgres_dsn, size=1) as pool:
+        found = await find_job(pool, sources.keys(), number)
+    if found is None or kind not in {None, found.kind}:
+        raise UserError(f"there is no {kind or 'job'} {number}: see `ingest {kind or 'job'} list`")
+    return found
+
+
+async def newest(sources: Mapping[str, Backends], limit: int, kinds: Collection[JobKind] = tuple(JobKind)) -> list[Job]:
+    """Return the newest jobs of these sources and kinds."""
+    async with Pool.open(next(iter(sources.values())).postgres_dsn, size=1) as pool:
+        return await newest_jobs(pool, sources.keys(), limit, None, kinds)
+
+
+async def cancel_job(sources: Mapping[str, Backends], job: Job) -> Job:
+    """Cancel a job, and return it."""
+    async with Pool.open(sources[job.source].postgres_dsn, size=1) as pool:
+        return await operations.cancel(Jobs(pool, job.source), job, actor())

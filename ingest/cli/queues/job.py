@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import actor, backends_of_sources, reader, say
+from ingest.cli.invocation import actor, backends_of_sources, holder, reader, say
 from ingest.cli.options import AsJson, Limit, Sources
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.domain.operating.jobs import Job
-    from ingest.operations.backends import Backends
 
 COMMANDS = ("list", "show", "cancel", "resume")
 
@@ -56,8 +55,10 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
     `ingest job list --source shop-de --json` prints one JSON object per line, for scripts.
     """
+    from ingest.cli.queues.bulk import newest
+
     sources = backends_of_sources(source)
-    found = run_interruptible(_newest([*sources.values()], limit))
+    found = run_interruptible(newest(sources, limit))
     if as_json:
         with standard_output() as stream:
             stream.writelines(_as_text(each) + "\n" for each in found)
@@ -74,16 +75,16 @@ def show(job: JobId) -> None:
     Examples:
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
+    from ingest.cli.queues.bulk import find
     from ingest.operations.jobs import described
-    from ingest.store.audit import AuditLog
     from ingest.store.connections.pool import Pool
     from ingest.store.jobs import Jobs
 
     async def run() -> dict[str, Any]:
-        found, servers = await _find(job)
-        async with Pool.open(servers.postgres_dsn, size=1) as pool:
-            audit_log = AuditLog(pool, servers.source)
-            return await described(Jobs(pool, servers.source), audit_log, found, reader("job show"))
+        sources = backends_of_sources(None)
+        found = await find(sources, job)
+        async with Pool.open(sources[found.source].postgres_dsn, size=1) as pool:
+            return await described(Jobs(pool, found.source), found, reader("job show"))
 
     typer.echo(json.dumps(run_interruptible(run()), default=format_time))
 
@@ -96,16 +97,11 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     Examples:
     `ingest job cancel 12` cancels job 12. `ingest job list` shows the numbers.
     """
-    from ingest.operations import jobs as operations
-    from ingest.store.audit import AuditLog
-    from ingest.store.connections.pool import Pool
-    from ingest.store.jobs import Jobs
+    from ingest.cli.queues.bulk import cancel_job, find
 
     async def run() -> "Job":
-        _, servers = await _find(job)
-        async with Pool.open(servers.postgres_dsn, size=1) as pool:
-            jobs, audit_log = Jobs(pool, servers.source), AuditLog(pool, servers.source)
-            return await operations.cancel(jobs, audit_log, job, actor())
+        sources = backends_of_sources(None)
+        return await cancel_job(sources, await find(sources, job))
 
     _print_ended(run_interruptible(run()), as_json=as_json)
 
@@ -119,48 +115,31 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
     Examples:
     `ingest job resume 12` continues job 12. `ingest job list` shows the numbers.
     """
-    from ingest.cli.queues.bulk import resume_and_run
+    from ingest.cli.queues.bulk import find, open_parts, run_held
     from ingest.cli.terminal.progress import ProgressDisplay
-    from ingest.domain.operating.jobs import JobState
+    from ingest.domain.operating.jobs import JobKind, JobState
+    from ingest.operations import jobs as operations
     from ingest.services.order_decoding import open_order_decoder
     from ingest.settings import load_settings
     from ingest.settings.source_file import source_settings_without_secrets
 
     async def run() -> "Job":
-        found, servers = await _find(job)
+        sources = backends_of_sources(None)
+        found = await find(sources, job)
+        if found.kind is JobKind.BACKFILL:
+            raise UserError(f"the job {job} is a backfill: use `ingest backfill resume {job}`")
         settings = source_settings_without_secrets(load_settings())[found.source]
+        opening = open_parts(sources[found.source], partial(open_order_decoder, settings))
         with ProgressDisplay(found.kind.value, found.request.total) as display:
-            return await resume_and_run(
-                servers,
-                job,
-                lambda progress: display.update(progress.done + progress.gone),
-                display.say,
-                partial(open_order_decoder, settings),
-            )
+            async with opening as parts:
+                held = await operations.resume(parts.jobs, found, actor(), holder())
+                return await run_held(
+                    held, parts, lambda progress: display.update(progress.done + progress.gone), display.say
+                )
 
     ended = run_interruptible(run())
     _print_ended(ended, as_json=as_json)
     raise typer.Exit(0 if ended.state is JobState.DONE else 1)
-
-
-async def _newest(sources: "Sequence[Backends]", limit: int) -> "list[Job]":
-    from ingest.store.connections.pool import Pool
-    from ingest.store.jobs import newest_jobs
-
-    async with Pool.open(sources[0].postgres_dsn, size=1) as pool:
-        return await newest_jobs(pool, [each.source for each in sources], limit)
-
-
-async def _find(number: int) -> "tuple[Job, Backends]":
-    from ingest.store.connections.pool import Pool
-    from ingest.store.jobs import find_job
-
-    sources = backends_of_sources(None)
-    async with Pool.open(next(iter(sources.values())).postgres_dsn, size=1) as pool:
-        found = await find_job(pool, sources.keys(), number)
-    if found is None:
-        raise UserError(f"there is no job {number}: see `ingest job list`")
-    return found, sources[found.source]
 
 
 def _as_text(found: "Job") -> str:

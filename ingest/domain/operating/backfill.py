@@ -4,12 +4,11 @@ A dry run is a backfill that only counts these orders.
 """
 
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from ingest.domain.source_name import UNNAMED
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 
 # Shops have no older orders, and some formats of times cannot be used for earlier years.
 _EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
@@ -17,16 +16,6 @@ _EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 
 class InvalidPeriod(ValueError):
     """A period in which no order can have changed."""
-
-
-class JobState(StrEnum):
-    """The state of a job. A waiting job is run by the next process that looks for jobs."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 class BackfillRequest(msgspec.Struct, frozen=True):
@@ -43,6 +32,16 @@ class BackfillRequest(msgspec.Struct, frozen=True):
     until: datetime
     rate: float | None = None
     dry_run: bool = False
+
+    def as_job(self) -> JobRequest:
+        """Return the request for the job."""
+        period = {"since": self.since.isoformat(), "until": self.until.isoformat(), "dry_run": self.dry_run}
+        return JobRequest(JobKind.BACKFILL, period, rate=self.rate)
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Return the request that the job contains."""
+        return msgspec.convert({**job.request.selection, "rate": job.request.rate}, cls)
 
 
 def period_of(since: datetime, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
@@ -79,61 +78,31 @@ class BackfillProgress(msgspec.Struct, frozen=True):
         """The number of missing and outdated orders."""
         return self.missing + self.outdated
 
+    def as_job(self, *, dry_run: bool, more: int = 0) -> JobProgress:
+        """Return the progress of the job, of which some more orders are enqueued."""
+        position = {"next_page": self.next_page, "missing": self.missing, "outdated": self.outdated}
+        return JobProgress(0 if dry_run else self.differing + more, 0, self.listed, position)
 
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill as recorded in the database.
+    @classmethod
+    def of(cls, progress: JobProgress) -> Self:
+        """Return the progress that the job has recorded."""
+        return msgspec.convert({"listed": progress.examined, **progress.position}, cls)
 
-    Attributes:
-        requested_by: the name of an API key, or `cli:` and the Unix user.
-        lease: number of the lease, which a process needs to record progress.
-        holder: the process that runs it, or has run it last.
-        started_at: when a process has taken it for the first time.
-        error: the last problem.
-    """
 
-    id: int
-    source: str = UNNAMED
-    request: BackfillRequest
-    requested_by: str
-    requested_at: datetime
-    state: JobState
-    progress: BackfillProgress
-    lease: int = 0
-    holder: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    error: str | None = None
-
-    @property
-    def enqueued(self) -> int:
-        """The number of enqueued orders."""
-        return 0 if self.request.dry_run else self.progress.differing
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether it runs, or waits for a process."""
-        return self.state in {JobState.WAITING, JobState.RUNNING}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the backfill for JSON."""
-        return {
-            "id": self.id,
-            "source": self.source,
-            "state": self.state.value,
-            "since": self.request.since,
-            "until": self.request.until,
-            "rate": self.request.rate,
-            "dry_run": self.request.dry_run,
-            "listed": self.progress.listed,
-            "missing": self.progress.missing,
-            "outdated": self.progress.outdated,
-            # Orders may be enqueued twice after the list was read from its beginning.
-            "up_to_date": max(0, self.progress.listed - self.progress.differing),
-            "enqueued": self.enqueued,
-            "requested_by": self.requested_by,
-            "requested_at": self.requested_at,
-            "holder": self.holder,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "error": self.error,
-        }
+def backfill_as_dict(job: Job) -> dict[str, Any]:
+    """Return a backfill for JSON."""
+    request, progress = BackfillRequest.of(job), BackfillProgress.of(job.progress)
+    common = job.as_dict()
+    return {
+        **{name: common[name] for name in ("id", "source", "state")},
+        **msgspec.structs.asdict(request),
+        "listed": progress.listed,
+        "missing": progress.missing,
+        "outdated": progress.outdated,
+        # Orders may be enqueued twice after the list was read from its beginning.
+        "up_to_date": max(0, progress.listed - progress.differing),
+        "enqueued": 0 if request.dry_run else progress.differing,
+        **{
+            name: common[name] for name in ("requested_by", "requested_at", "holder", "started_at", "ended_at", "error")
+        },
+    }

@@ -4,19 +4,27 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.domain.operating.backfill import JobState
 from ingest.domain.source_name import UNNAMED
-
-__all__ = ["OUTPUT_KEPT", "Job", "JobKind", "JobProgress", "JobRequest", "JobState"]
 
 OUTPUT_KEPT = timedelta(days=7)
 """How long the file of a job is kept after its end."""
 # Processes that may die or stall while they run a job. It may have killed them.
 _MOST_EXPIRED_LEASES = 5
+
+
+class JobState(StrEnum):
+    """The state of a job. A waiting job is run by the next process that looks for jobs."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class JobKind(StrEnum):
@@ -47,8 +55,8 @@ class JobRequest(msgspec.Struct, frozen=True):
     """A new job.
 
     Attributes:
-        kind: any kind except `BACKFILL`.
-        selection: the entries or orders, as JSON values.
+        kind: of the change.
+        selection: the entries, the orders, or the period, as JSON values.
         total: how many match, if known.
         rate: limit of changes per second, or None.
     """
@@ -65,7 +73,8 @@ class JobProgress(msgspec.Struct, frozen=True):
     Attributes:
         done: entries or orders that were changed.
         gone: entries that another operator or a worker had changed before.
-        examined: entries or orders that were read, including those that do not match. In a preview, orders that were fetched.
+        examined: entries or orders that were read, including those that do not match. In a preview, orders that were fetched. In a
+            backfill, orders that were listed.
         position: where the job continues, in a form that depends on its kind. Empty at the beginning.
         per_second: changes per second since the process has taken the job.
     """
@@ -83,10 +92,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         requested_by: the name of an API key, or `cli:` and the Unix user.
         lease: number of the lease, which a process needs to record progress.
-        expired_leases: processes that have died or stalled while they ran it, since it was requested or resumed.
+        expired_leases: processes that have died or stalled while they ran it, since it was requested, resumed, or has advanced.
         holder: the process that runs it, or has run it last.
         started_at: when a process has taken it for the first time.
         error: the last problem.
+        operation: ID of its entry in the audit log.
     """
 
     id: int
@@ -102,11 +112,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: str | None = None
+    operation: UUID = UUID(int=0)
 
     @property
     def kind(self) -> JobKind:
         """The change that the job makes."""
         return self.request.kind
+
+    @property
+    def action(self) -> str:
+        """The action of its entry in the audit log."""
+        return "backfills.start" if self.kind is JobKind.BACKFILL else self.kind.value
 
     @property
     def is_unfinished(self) -> bool:

@@ -1,7 +1,7 @@
 """The main lane of a source, which a backfill fills in portions, so that live orders do not wait behind them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -38,21 +38,15 @@ class Lane(Protocol):
 
 
 async def fill(
-    lane: Lane,
-    pace: BackfillPace,
-    orders: Sequence[ListedOrder],
-    *,
-    on_enqueued: Callable[[int], None] = lambda _: None,
-    on_full: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Enqueue orders in portions, whenever the pace permits some.
+    lane: Lane, pace: BackfillPace, orders: Sequence[ListedOrder], on_full: Callable[[], None] = lambda: None
+) -> AsyncGenerator[int, None]:
+    """Enqueue orders in portions, whenever the pace permits some. Yield how many are enqueued so far.
 
     Args:
         lane: to fill.
         pace: of all orders of the backfill.
         orders: to enqueue.
-        on_enqueued: called with the number of orders that are enqueued so far.
-        on_full: called with the entries of the lane while it stays full.
+        on_full: called while the lane stays full.
 
     Raises:
         QueueUnavailable: some of the orders may be enqueued.
@@ -65,11 +59,11 @@ async def fill(
             await lane.enqueue(portion)
             pace.note(len(portion))
             done, looks = done + len(portion), 0
-            on_enqueued(done)
+            yield done
             continue
         looks = looks + 1 if occupied >= pace.limit else 0
         if looks >= _FULL_AFTER:
-            on_full(occupied)
+            on_full()
         await asyncio.sleep(_LOOK_EVERY)
 
 

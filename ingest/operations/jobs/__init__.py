@@ -1,4 +1,4 @@
-"""Starts, cancels and resumes jobs. `run` runs one, in a command or in a process of the HTTP API.
+"""Starts, cancels and resumes jobs. `run` runs one, in a command, a worker or a process of the HTTP API.
 
 Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
 """
@@ -8,100 +8,122 @@ from typing import Any
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
 from ingest.operations.audit import Reader, audited, record_read
-from ingest.store.audit import AuditLog
 from ingest.store.jobs import Jobs
 
-START, CANCEL, RESUME = "jobs.start", "jobs.cancel", "jobs.resume"
 READ, DOWNLOAD = "jobs.read", "jobs.download"
 
 
-class NoSuchJob(UserError):
-    """There is no such job, or it cannot be resumed or cancelled now.
+class ImpossibleChange(UserError):
+    """The job cannot be cancelled or resumed in its state."""
+
+    def __init__(self, job: Job, change: str) -> None:
+        super().__init__(f"{_name(job)} is {_state(job)}, so it cannot be {change}")
+
+
+class UnfinishedBackfill(UserError):
+    """The source already has an unfinished backfill.
 
     Attributes:
-        exists: whether there is a job with this ID.
+        job: its ID.
     """
 
-    def __init__(self, message: str, *, exists: bool) -> None:
-        super().__init__(message)
-        self.exists = exists
+    def __init__(self, unfinished: Job) -> None:
+        of_source = f" of {unfinished.source}" if unfinished.source else ""
+        number = unfinished.id
+        super().__init__(
+            f"the backfill {number}{of_source} is {_state(unfinished)}: wait for its end, continue it with `ingest backfill"
+            f" resume {number}` if it waits, or end it with `ingest backfill cancel {number}`"
+        )
+        self.job = number
 
 
-async def start(jobs: Jobs, audit_log: AuditLog, request: JobRequest, actor: str, holder: str | None = None) -> Job:
-    """Add a job. The process that runs it records its changes in the audit log.
+async def start(jobs: Jobs, request: JobRequest, actor: str, holder: str | None = None) -> Job:
+    """Add a job, and its entry in the audit log.
 
     Args:
         jobs: of the source.
-        audit_log: of the source.
         request: the job.
         actor: who requests it.
         holder: this process, if it runs the job. Otherwise, the job waits for a process.
+
+    Raises:
+        UnfinishedBackfill: it is a backfill, and the source already has one.
     """
-    selection = {"kind": request.kind.value, "rate": request.rate, **request.selection}
-    async with audited(audit_log, actor, START, selection) as operation:
-        added = await jobs.add(request, actor, holder)
-        operation.count = 1
-    return added
+    if request.kind is JobKind.BACKFILL and (unfinished := await jobs.unfinished_backfill()):
+        raise UnfinishedBackfill(unfinished)
+    if added := await jobs.add(request, actor, holder):
+        return added
+    # Another program has added one in the meantime.
+    if unfinished := await jobs.unfinished_backfill():
+        raise UnfinishedBackfill(unfinished)
+    raise UserError("another backfill of this source was started and has ended in the meantime: try again")
 
 
-async def described(jobs: Jobs, audit_log: AuditLog, job: Job, reader: Reader) -> dict[str, Any]:
+async def described(jobs: Jobs, job: Job, reader: Reader) -> dict[str, Any]:
     """Return a job for JSON, with the result of a preview, and record who reads it."""
-    return job.as_dict() | {"result": await preview_result(jobs, audit_log, job, reader)}
+    return job.as_dict() | {"result": await preview_result(jobs, job, reader)}
 
 
-async def preview_result(jobs: Jobs, audit_log: AuditLog, job: Job, reader: Reader | None) -> dict[str, Any] | None:
+async def preview_result(jobs: Jobs, job: Job, reader: Reader | None) -> dict[str, Any] | None:
     """Return the result of a preview, or None for other jobs. The read is recorded, unless the reader is None."""
     result = await jobs.result(job.id) if job.kind is JobKind.PREVIEW else None
     if result is not None and reader is not None:
-        await record_read([audit_log], reader, READ, {"id": job.id})
+        await record_read([jobs.audit_log], reader, READ, {"id": job.id})
     return result
 
 
-async def cancel(jobs: Jobs, audit_log: AuditLog, job: int, actor: str) -> Job:
-    """Cancel an unfinished job, including a backfill. Changes that it has made stay.
+async def cancel(jobs: Jobs, job: Job, actor: str) -> Job:
+    """Cancel an unfinished job. Changes that it has made stay.
 
     Raises:
-        NoSuchJob: there is none with this ID, or it has already ended.
+        ImpossibleChange: it has already ended.
     """
-    found = await jobs.get(job)
-    if found is None or not found.is_unfinished:
-        raise _not_possible(job, found, "cancelled")
-    async with audited(audit_log, actor, CANCEL, {"id": job}) as operation:
-        cancelled = await jobs.cancel(job)
+    if not job.is_unfinished:
+        raise ImpossibleChange(job, "cancelled")
+    async with audited(jobs.audit_log, actor, f"{_plural(job)}.cancel", {"id": job.id}) as operation:
+        cancelled = await jobs.cancel(job.id)
         operation.count = int(cancelled is not None)
     if cancelled is None:
-        raise _not_possible(job, await jobs.get(job), "cancelled")
+        raise ImpossibleChange(await jobs.get(job.id) or job, "cancelled")
     return cancelled
 
 
-async def resume(jobs: Jobs, audit_log: AuditLog, job: int, actor: str, holder: str | None = None) -> Job:
+async def resume(jobs: Jobs, job: Job, actor: str, holder: str | None = None) -> Job:
     """Let a cancelled or failed job wait for a process, from where it has ended. A waiting job keeps waiting.
 
     With a holder, the job is taken by that process.
 
     Raises:
-        NoSuchJob: there is none with this ID, it runs, it is done, or it is a backfill. With a holder, or it is a preview.
+        ImpossibleChange: it runs, or it is done.
+        UnfinishedBackfill: it is a running backfill, or another backfill of the source is unfinished.
+        UserError: it is a preview, and the holder is not a worker.
     """
-    found = await jobs.get(job)
-    if found is not None and found.kind is JobKind.PREVIEW and holder is not None:
-        raise NoSuchJob(f"the job {job} is a preview, which a worker runs: request another preview", exists=True)
-    if found is None or found.state in {JobState.DONE, JobState.RUNNING} or found.kind is JobKind.BACKFILL:
-        raise _not_possible(job, found, "resumed")
-    async with audited(audit_log, actor, RESUME, {"id": job}) as operation:
-        if found.state is not JobState.WAITING:
-            resumed = await jobs.reopen(job, holder)
+    if job.kind is JobKind.PREVIEW and holder is not None:
+        raise UserError(f"the job {job.id} is a preview, which a worker runs: request another preview")
+    if job.kind is JobKind.BACKFILL and job.state is JobState.RUNNING:
+        raise UnfinishedBackfill(job)
+    if job.state in {JobState.DONE, JobState.RUNNING}:
+        raise ImpossibleChange(job, "resumed")
+    async with audited(jobs.audit_log, actor, f"{_plural(job)}.resume", {"id": job.id}) as operation:
+        if job.state is not JobState.WAITING:
+            resumed = await jobs.reopen(job.id, holder)
         else:
-            resumed = found if holder is None else await jobs.take(job, holder)
+            resumed = job if holder is None else await jobs.take(job.id, holder)
         operation.count = int(resumed is not None)
     if resumed is None:
-        raise _not_possible(job, await jobs.get(job), "resumed")
+        if job.kind is JobKind.BACKFILL and (unfinished := await jobs.unfinished_backfill()):
+            raise UnfinishedBackfill(unfinished)
+        raise ImpossibleChange(await jobs.get(job.id) or job, "resumed")
     return resumed
 
 
-def _not_possible(job: int, found: Job | None, change: str) -> NoSuchJob:
-    if found is None:
-        return NoSuchJob(f"there is no job {job}: see `ingest job list`", exists=False)
-    if found.kind is JobKind.BACKFILL and change == "resumed":
-        return NoSuchJob(f"the job {job} is a backfill: use `ingest backfill resume {job}`", exists=True)
-    state = f"running in {found.holder}" if found.state is JobState.RUNNING else found.state.value
-    return NoSuchJob(f"the job {job} is {state}, so it cannot be {change}", exists=True)
+def _name(job: Job) -> str:
+    return f"the {'backfill' if job.kind is JobKind.BACKFILL else 'job'} {job.id}"
+
+
+def _plural(job: Job) -> str:
+    return "backfills" if job.kind is JobKind.BACKFILL else "jobs"
+
+
+def _state(job: Job) -> str:
+    return f"running in {job.holder}" if job.state is JobState.RUNNING else job.state.value

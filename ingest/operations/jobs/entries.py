@@ -18,6 +18,7 @@ from ingest.domain.operating.jobs import Job, JobKind, JobProgress
 from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import NEWEST, UNTIL_MS
+from ingest.operations.jobs.changes import Changes
 from ingest.queue.operate.failed.dead_letter_pages import together
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
@@ -34,7 +35,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class EntryChanges:
+class EntryChanges(Changes):
     """The changes of one job.
 
     Args:
@@ -52,7 +53,7 @@ class EntryChanges:
     _records: dict[str, StepRecord] = field(default_factory=dict)
 
     async def changes(self) -> AsyncGenerator[JobProgress, None]:
-        """Make the changes, and yield the progress after each step."""
+        """See `Changes`."""
         self._examined = self.job.progress.examined
         layout = layout_reader(self.client, self.servers.stream)
         waiting = RepeatedCalls(self.on_wait).call
@@ -74,7 +75,7 @@ class EntryChanges:
                     yield progress
 
     async def forget(self) -> None:
-        """Delete the records of the steps, when the end of the job is recorded."""
+        """Delete the records of the steps."""
         for queue in self._records:
             await self._steps_in(queue).forget()
 

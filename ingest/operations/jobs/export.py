@@ -19,6 +19,7 @@ from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.failed_orders.entries import NEWEST
+from ingest.operations.jobs.changes import Changes
 from ingest.operations.jobs.entries import NONE_YET
 from ingest.queue.operate.failed.dead_letter_pages import PAGE
 from ingest.queue.operate.failed.dead_letters import DeadLetters
@@ -35,7 +36,7 @@ _MOST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterExport:
+class DeadLetterExport(Changes):
     """The export of one job.
 
     Attributes:
@@ -55,11 +56,7 @@ class DeadLetterExport:
     on_wait: Callable[[str], None]
 
     async def changes(self) -> AsyncGenerator[JobProgress, None]:
-        """Write the file, and yield the progress after each page.
-
-        Raises:
-            LeaseLost: the job was cancelled, or another process has taken it.
-        """
+        """See `Changes`. A step is a page."""
         parts, progress = await self.available(self.output.parts, self.job.id)
         yield progress
         texts = [] if parts else [head_of(self.job.request.selection[FORMAT])]
@@ -75,9 +72,6 @@ class DeadLetterExport:
         # A file without dead letters is one empty part.
         if texts:
             await self.available(self.output.add, self.job, parts, "".join(texts), progress)
-
-    async def forget(self) -> None:
-        """Keep the file, which is deleted later."""
 
     async def _pages(self, progress: JobProgress) -> AsyncGenerator[tuple[str, JobProgress], None]:
         """The lines of each further page, and the progress with them."""

@@ -13,6 +13,7 @@ from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition, order_filter_of
 from ingest.operations.backends import Backends
+from ingest.operations.jobs.changes import Changes
 from ingest.operations.rebuilding.refetch import Refetching, ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify
 from ingest.operations.rebuilding.remap_report import RemapReport
@@ -55,7 +56,7 @@ def preview_request(selection: OrderFilter, sample: int = USUAL_SAMPLE) -> JobRe
 
 
 @dataclass(frozen=True, slots=True)
-class OrderChanges:
+class OrderChanges(Changes):
     """The changes of one job.
 
     Attributes:
@@ -71,19 +72,12 @@ class OrderChanges:
     on_wait: Callable[[str], None]
 
     async def changes(self) -> AsyncGenerator[JobProgress, None]:
-        """Make the changes, and yield the progress after each page.
-
-        Raises:
-            UserError: documents cannot be remapped. All others are.
-        """
+        """See `Changes`. Documents that cannot be remapped fail the job after all others are."""
         selection = order_filter_of(self.job.request.selection)
         made = self._enqueued(selection) if self.job.kind is JobKind.ENQUEUE else self._remapped(selection)
         async with aclosing(made):
             async for progress in made:
                 yield progress
-
-    async def forget(self) -> None:
-        """Keep nothing: the job has its own position."""
 
     async def _enqueued(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
         before, done, rate = self.job.progress, 0, self.job.request.rate

@@ -1,6 +1,6 @@
 """Previews which fields of stored orders a fetch would change. Changes nothing."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -58,37 +58,30 @@ class RefetchPreview:
         return [*dict.fromkeys([*examples, *(each.order_id for each in self.failures)])]
 
 
-async def preview_refetch(
-    backends: Backends,
-    selection: OrderFilter,
-    fetch: FetchOrders,
-    *,
-    sample: int,
-    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
-) -> RefetchPreview:
-    """Fetch a sample of the stored orders that match, and compare each with its row.
+async def preview_steps(
+    backends: Backends, selection: OrderFilter, fetch: FetchOrders, sample: int
+) -> AsyncGenerator[RefetchPreview, None]:
+    """Fetch a sample of the stored orders that match, and compare each with its row. Yield the same preview after each order.
 
     Args:
         backends: the database, and the source of the orders.
         selection: the orders.
         fetch: requests an order.
         sample: most orders to request.
-        on_progress: called with the number of requested orders, and the size of the sample.
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
     preview = RefetchPreview(await count_orders(backends, selection))
+    yield preview
     async with (
         Pool.open(backends.postgres_dsn, size=1, timeout=_PATIENT) as pool,
         Documents.open(backends.postgres_dsn, DocumentSelection(), backends.source) as documents,
     ):
-        positions = await OrderReader(pool, backends.source).ids(selection, OrderPosition(), sample)
-        for position in positions:
+        for position in await OrderReader(pool, backends.source).ids(selection, OrderPosition(), sample):
             await _add(preview, position.order_id, fetch, documents)
             preview.fetched += 1
-            on_progress(preview.fetched, len(positions))
-    return preview
+            yield preview
 
 
 async def _add(preview: RefetchPreview, order_id: str, fetch: FetchOrders, documents: Documents) -> None:

@@ -47,7 +47,8 @@ async def enqueue_differing(
         audited(AuditLog(pool, backends.source), actor, ENQUEUE, selection) as operation,
     ):
         while portion := list(islice(differences, _PORTION)):
-            await fill(lane, pace, [ListedOrder(each.order_id) for each in portion])
+            async for _ in fill(lane, pace, [ListedOrder(each.order_id) for each in portion]):
+                pass
             operation.count = done = done + len(portion)
             on_progress(done)
     return done

@@ -1,7 +1,5 @@
 """The connections of a process of the HTTP API. All sources share them, and each has its own parts that use them."""
 
-import os
-import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,10 +24,10 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer, producer_client
 from ingest.queue.redis.connection import control_client
-from ingest.services.http.job_runs import JobRuns
+from ingest.services.http.api_jobs import running_jobs
+from ingest.services.jobs.job_runs import JobRuns
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
-from ingest.store.backfills import Backfills
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -63,7 +61,7 @@ class RouteConnections:
     def none(cls, sources: Collection[str]) -> Self:
         """Return no connections to these sources, for routes that are described and not called."""
         no: Any = None
-        of_source = SourceConnections(no, no, no, no, no, no, no, no, no, no)
+        of_source = SourceConnections(no, no, no, no, no, no, no, no, no)
         return cls(no, no, no, no, dict.fromkeys(sources, of_source), no, no, no)
 
 
@@ -87,7 +85,7 @@ async def open_connections(settings: Settings, sources: Mapping[str, Settings]) 
         counts = await stack.enter_async_context(EntryCounts(entries))
         servers = {name: Backends.of(each) for name, each in sources.items()}
         controls = ControlAccess(redis, pool, servers)
-        runs = JobRuns(redis, pool, servers, f"{socket.gethostname()}-{os.getpid()}")
+        runs = await stack.enter_async_context(running_jobs(redis, pool, servers))
         admission = ProducerAdmission(controls.record)
         yield RouteConnections(redis, pool, controls, admission, opened, groups, runs, counts)
 
@@ -117,7 +115,6 @@ async def _open_source(
                 Retries(redis, layout, servers.group, assumed),
                 DeadLetters(redis, layout, group=servers.group, on_wait=refuse_to_wait, assumed=assumed),
                 AuditLog(pool, servers.source),
-                Backfills(pool, servers.source),
                 Jobs(pool, servers.source),
                 JobOutput(pool, servers.source),
             )

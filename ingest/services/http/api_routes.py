@@ -136,10 +136,8 @@ def _routes_of_source(
         *entry_routes(EntryKind.RETRIES),
         *entry_routes(EntryKind.DEAD_LETTERS, DeadLetterRoutes(source.dead_letters, source.audit_log, name).routes()),
         *PauseRoutes(connections.controls, limits, settings.source).routes(),
-        *JobRoutes(
-            source.entries, source.jobs, source.audit_log, limits, connections.job_runs, source.job_output
-        ).routes(),
-        *BackfillRoutes(source.backfills, source.audit_log, limits, has_list=settings.order_list is not None).routes(),
+        *JobRoutes(source.entries, source.jobs, limits, connections.job_runs, source.job_output).routes(),
+        *BackfillRoutes(source.jobs, limits, has_list=settings.order_list is not None).routes(),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The parts of a worker that read the list of orders of its source. Only imported for a source with a list."""
+"""The list of orders of a source in a worker, and the parts that read it. Only imported for a source with a list."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.domain.fetch.listed import OrderList
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart
-from ingest.operations.backends import Backends
-from ingest.services.lists.backfill_runs import BackfillRuns
 from ingest.services.lists.poller import Poller, YieldingList
 from ingest.services.lists.polling import turns_of
 from ingest.services.producers import open_producer
@@ -48,20 +47,18 @@ async def open_list_parts(
     shared: SharedParts,
     metrics: WorkerMetrics,
     pacing: ListPacing,
-) -> AsyncIterator[Sequence[FleetPart]]:
-    """Open the parts.
+) -> AsyncIterator[tuple[OrderList, Sequence[FleetPart]]]:
+    """Open the list and the parts.
 
     Args:
         settings: of the source.
-        source: with a list.
+        source: whose list is read.
         shared: the parts that all sources of the process use.
         metrics: of the source.
         pacing: of the requests for orders. The list may have another quota.
     """
     options = source.order_list
-    if options is None:
-        yield ()
-        return
+    assert options is not None  # noqa: S101  otherwise, there is nothing to open
     name, now, records = shared.name, shared.clock.utc, SourceRecords(shared.store.of_source())
     async with AsyncExitStack() as stack:
         parts: list[FleetPart] = []
@@ -74,10 +71,9 @@ async def open_list_parts(
             parts += [quota] if quota is not None else []
         listing = HttpOrderList.open(options, metrics.upstream_request, now, quota)
         listed = YieldingList(await stack.enter_async_context(listing), pacing.pace, pacing.controls, pacing.quota)
-        parts.append(BackfillRuns(Backends.of(settings), records, listed, name))
         if source.poll is not None:
             producer = await stack.enter_async_context(open_producer(settings))
             polls = Polls(records, source.name, name)
             turns = turns_of(settings, options, polls, records, producer, now)
             parts.append(Poller(polls, turns, listed, name, source.poll, metrics, now))
-        yield parts
+        yield listed, parts

@@ -18,7 +18,7 @@ from ingest.flow.isolation import Isolation
 from ingest.flow.shares import Share, Shares
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.operate.controls import ControlRecord
-from ingest.services.workers.job_search import JobSearch
+from ingest.services.jobs.job_search import OF_WORKERS, JobSearch
 from ingest.store.connections.connection import BATCH_TIMEOUT
 from ingest.store.connections.pool import MOST_CONNECTIONS, Pool
 from ingest.telemetry.logs import change_level
@@ -116,7 +116,8 @@ async def shared_parts(
         queue = await stack.enter_async_context(QueueConnections.open(settings.redis_url.get_secret_value()))
         clock = clock or SharedClock()
         controls = await _follow_controls(settings, queue, name, clock)
-        yield SharedParts(name, queue, store, clock, controls, JobSearch(store.of_source()), SharedLimits.of(settings))
+        jobs = JobSearch(store.of_source(), OF_WORKERS)
+        yield SharedParts(name, queue, store, clock, controls, jobs, SharedLimits.of(settings))
 
 
 def _connections(settings: "Settings") -> int:

@@ -38,7 +38,7 @@ from ingest.queue.consume.count_reports import CountReports
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.workers.shared_parts import SharedParts
-from ingest.services.workers.worker_jobs import WorkerJobs
+from ingest.services.workers.worker_jobs import worker_jobs
 from ingest.sources.documents import open_decode
 from ingest.sources.opening import fetching_by, open_quota
 from ingest.sources.source import Source
@@ -52,6 +52,7 @@ from ingest.upstream.conditions import Conditions
 from ingest.upstream.notices import NoticeLog
 
 if TYPE_CHECKING:
+    from ingest.domain.fetch.listed import OrderList
     from ingest.settings import Settings
 
 
@@ -167,11 +168,14 @@ async def open_ports(
         parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + shared.name
         parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
+        listed: OrderList | None = None
         if source.order_list is not None:
             from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
 
             pacing = ListPacing(pace, quota, controls)
-            parts += await stack.enter_async_context(open_list_parts(settings, source, shared, metrics, pacing))
+            opening = open_list_parts(settings, source, shared, metrics, pacing)
+            listed, list_parts = await stack.enter_async_context(opening)
+            parts += list_parts
         yield Ports(
             queue=Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance),
             store=classes.store(shared.store.of_source(), settings.source),
@@ -185,7 +189,5 @@ async def open_ports(
             history=HistoryStore(shared.store.of_source(), settings.source) if settings.history else None,
             name=shared.name,
             tracing=tracing,
-            jobs=partial(
-                WorkerJobs, settings, connections.control, shared.store.of_source(), controls, shared.name, shared.jobs
-            ),
+            jobs=partial(worker_jobs, settings, shared, controls, listed),
         )

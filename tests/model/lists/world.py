@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Literal, cast
 
 import msgspec
-from fakes.listed_orders import MemoryBackfills, MemoryOrders, MemoryPolls, MemoryQueue, MemoryRow
+from fakes.listed_orders import MemoryJobs, MemoryOrders, MemoryPolls, MemoryQueue, MemoryRow
 from fakes.shop_transport import ShopTransport
 from model.lists.shapes import SHAPES, URL, options_of
 from model.lists.story import Story, defaults
@@ -16,10 +16,12 @@ from model.lists.story import Story, defaults
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import Fault
 from ingest.domain.fetch.listed import OrderList
-from ingest.domain.operating.backfill import Backfill, BackfillRequest, JobState
+from ingest.domain.operating.backfill import BackfillRequest
+from ingest.domain.operating.jobs import Job, JobState
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.simulated_shop import SimulatedShop
-from ingest.operations.backfill.run import BackfillParts, BackfillRun
+from ingest.operations.backfill.changes import Listing as BackfilledList
+from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.operations.poll.look import Look
 from ingest.operations.poll.turns import PollPlan, Turns
 from ingest.operations.reconcile.listed import Listing, Places, Progress, open_list_ledger, reconcile_list
@@ -95,7 +97,7 @@ class World:
         self.backfill_from = BEGINNING
         self.complete_from = EARLIEST if story.is_stored else BEGINNING
         self.has_doubts = self.is_broken = False
-        self._backfill: MemoryBackfills | None = None
+        self._backfill: MemoryJobs | None = None
         self._most_requests, self._changes_left, self._is_endless, self._is_calm = 0, 0, False, False
 
     def now(self) -> datetime:
@@ -125,20 +127,22 @@ class World:
         """Enqueue all orders that are missing or outdated. A backfill that has ended early continues."""
         record = self._backfill
         if record is None:
-            self._backfill = record = MemoryBackfills()
+            self._backfill = record = MemoryJobs()
             self.backfill_from = self.now()
-        held = Backfill(
+        held = Job(
             id=1,
-            request=BackfillRequest(EARLIEST, self.backfill_from),
+            request=BackfillRequest(EARLIEST, self.backfill_from).as_job(),
             requested_by="test",
             requested_at=self.backfill_from,
             state=JobState.RUNNING,
             progress=record.progress,
         )
-        parts = BackfillParts(self._list, cast("Any", self.orders), self.queue, cast("Any", record))
+        listing = BackfilledList(self._list, cast("Any", self.orders), lambda *_: nullcontext(self.queue))
+        none: Any = None
+        parts = JobParts(none, none, cast("Any", record), none, listing=listing)
         try:
             async with self._bounded(within):
-                state = await BackfillRun(held, parts).run()
+                state = await JobRun(held, parts).run()
         except TimeoutError:
             return self._note("backfill", "failed", f"ended early: {record.progress}")
         self._backfill = None

@@ -13,11 +13,12 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
-from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
-from ingest.operations import backfill as operations
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, backfill_as_dict, period_of
+from ingest.domain.operating.jobs import JobKind
+from ingest.operations import jobs as operations
 from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings
-from ingest.store.backfills import Backfills
+from ingest.store.jobs import Jobs
 from ingest.store.polls import read_polls
 
 _LIMIT = 50
@@ -45,7 +46,7 @@ class BackfillingPages:
         before = cursor_in(form, int)
         settings = self._settings[source]
         with as_problems():
-            found = await Backfills(self._access.pool, source).newest(_LIMIT + 1, before)
+            found = await Jobs(self._access.pool, source).newest(_LIMIT + 1, before, [JobKind.BACKFILL])
             poll = (await read_polls(self._access.pool, [source])).get(source)
         path = "/console/sources/backfills"
         return self._frame.render(
@@ -55,7 +56,7 @@ class BackfillingPages:
             has_list=settings.order_list is not None,
             every=settings.poll,
             poll=poll,
-            backfills=found[:_LIMIT],
+            backfills=[backfill_as_dict(each) for each in found[:_LIMIT]],
             first=url(path, source=source) if before else None,
             next=url(path, source=source, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
         )
@@ -66,7 +67,7 @@ class BackfillingPages:
         self._require_list(source)
         request = _request(form)
         with as_problems():
-            unfinished = await Backfills(self._access.pool, source).unfinished()
+            unfinished = await Jobs(self._access.pool, source).unfinished_backfill()
         values = {
             "source": source,
             "since": time_value(request.since),
@@ -81,11 +82,10 @@ class BackfillingPages:
     async def _start(self, visit: Visit) -> web.StreamResponse:
         source = source_in(visit, visit.form, self._settings)
         self._require_list(source)
-        request = _request(visit.form)
-        backfills = Backfills(self._access.pool, source)
+        request, jobs = _request(visit.form), Jobs(self._access.pool, source)
         try:
             with as_problems():
-                added = await operations.start(backfills, self._access.audit_log(source), request, visit.caller.name)
+                added = await operations.start(jobs, request.as_job(), visit.caller.name)
         except operations.UnfinishedBackfill as error:
             path = url("/jobs/show", id=error.job)
             return self._frame.redirect(visit, path, "This backfill of the source is unfinished.", is_error=True)

@@ -18,11 +18,8 @@ from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind
-from ingest.operations import backfill as backfill_operations
-from ingest.operations import jobs as job_operations
+from ingest.operations import jobs as operations
 from ingest.operations.control.control_access import ControlAccess
-from ingest.store.audit import AuditLog
-from ingest.store.backfills import Backfills
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs, find_job, newest_jobs
 
@@ -95,9 +92,7 @@ class JobPages:
         # A stream calls this once a second, and is one read.
         reader = None if _IS_READ in visit.request else reader_of(visit.request, visit.caller)
         with as_problems():
-            preview = await job_operations.preview_result(
-                Jobs(self._access.pool, job.source), self._audit_log(job), job, reader
-            )
+            preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
         if preview is not None:
             visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
@@ -105,36 +100,23 @@ class JobPages:
 
     async def _output(self, visit: Visit) -> web.StreamResponse:
         job = await self._job(visit)
-        output = JobOutput(self._access.pool, job.source)
-        return await output_response(visit.request, visit.caller, job, output, self._audit_log(job), HEADERS)
+        output, audit_log = JobOutput(self._access.pool, job.source), self._access.audit_log(job.source)
+        return await output_response(visit.request, visit.caller, job, output, audit_log, HEADERS)
 
     async def _cancel(self, visit: Visit) -> web.StreamResponse:
-        return await self._change(visit, job_operations.cancel, "The job is cancelled. Changes that it has made stay.")
+        return await self._change(visit, operations.cancel, "The job is cancelled. Changes that it has made stay.")
 
     async def _resume(self, visit: Visit) -> web.StreamResponse:
-        job = await self._job(visit)
-        if job.kind is JobKind.BACKFILL:
-            backfills = Backfills(self._access.pool, job.source)
-            return await self._changed(
-                visit,
-                job,
-                backfill_operations.resume(backfills, self._audit_log(job), job.id, visit.caller.name),
-                _RESUMED,
-            )
-        return await self._change(visit, job_operations.resume, _RESUMED)
+        message = "The job continues from where it stopped as soon as a process takes it."
+        return await self._change(visit, operations.resume, message)
 
     async def _change(
-        self, visit: Visit, change: Callable[[Jobs, AuditLog, int, str], Awaitable[Job]], message: str
+        self, visit: Visit, change: Callable[[Jobs, Job, str], Awaitable[Job]], message: str
     ) -> web.StreamResponse:
-        job = await self._job(visit)
-        changing = change(Jobs(self._access.pool, job.source), self._audit_log(job), job.id, visit.caller.name)
-        return await self._changed(visit, job, changing, message)
-
-    async def _changed(self, visit: Visit, job: Job, changing: Awaitable[object], message: str) -> web.StreamResponse:
-        is_error = False
+        job, is_error = await self._job(visit), False
         try:
             with as_problems():
-                await changing
+                await change(Jobs(self._access.pool, job.source), job, visit.caller.name)
         except UserError as error:
             message, is_error = str(error), True
         return self._frame.redirect(visit, url("/jobs/show", id=job.id), message, is_error=is_error)
@@ -146,9 +128,3 @@ class JobPages:
         if found is None:
             raise Problem(404, "no_such_job", "there is no such job")
         return found
-
-    def _audit_log(self, job: Job) -> AuditLog:
-        return self._access.audit_log(job.source)
-
-
-_RESUMED = "The job continues from where it stopped as soon as a process takes it."

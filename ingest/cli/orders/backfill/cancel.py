@@ -2,7 +2,7 @@
 
 import typer
 
-from ingest.cli.invocation import actor, backends_of_sources
+from ingest.cli.invocation import backends_of_sources
 from ingest.cli.options import AsJson, JobId
 from ingest.process.interrupt import run_interruptible
 
@@ -17,22 +17,13 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     Examples:
     `ingest backfill cancel 12` cancels the backfill with this number, see `ingest backfill list`.
     """
-    from ingest.cli.orders.backfill.found import as_text, source_of_job
-    from ingest.cli.orders.backfill.running import cancelled_text
-    from ingest.domain.operating.backfill import Backfill
-    from ingest.operations import backfill as operations
-    from ingest.store.audit import AuditLog
-    from ingest.store.backfills import Backfills
-    from ingest.store.connections.pool import Pool
+    from ingest.cli.orders.backfill.running import as_text, cancelled_text
+    from ingest.cli.queues.bulk import cancel_job, find
+    from ingest.domain.operating.jobs import Job, JobKind
 
-    async def run() -> Backfill:
+    async def run() -> Job:
         sources = backends_of_sources(None)
-        source = await source_of_job([*sources.values()], job)
-        async with Pool.open(sources[source].postgres_dsn, size=1) as pool:
-            return await operations.cancel(Backfills(pool, source), AuditLog(pool, source), job, actor())
+        return await cancel_job(sources, await find(sources, job, JobKind.BACKFILL))
 
     cancelled = run_interruptible(run())
-    if as_json:
-        typer.echo(as_text(cancelled))
-    else:
-        typer.echo(cancelled_text(cancelled))
+    typer.echo(as_text(cancelled) if as_json else cancelled_text(cancelled))

@@ -16,7 +16,7 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.domain.operating.backfill import Backfill
+    from ingest.domain.operating.jobs import Job
 
 _TABLE = Table(
     ("id", "state", "listed", "missing", "outdated", "since", "until", "requested by", "problem"), names=1, facts=5
@@ -34,10 +34,12 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
     `ingest backfill list --source shop-de --json` prints one JSON object per line.
     """
-    from ingest.cli.orders.backfill.found import as_text, newest
+    from ingest.cli.orders.backfill.running import as_text
+    from ingest.cli.queues.bulk import newest
+    from ingest.domain.operating.jobs import JobKind
 
     sources = backends_of_sources(source)
-    found = run_interruptible(newest([*sources.values()], limit))
+    found = run_interruptible(newest(sources, limit, [JobKind.BACKFILL]))
     if as_json:
         with standard_output() as stream:
             stream.writelines(as_text(each) + "\n" for each in found)
@@ -48,21 +50,23 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
     raise typer.Exit
 
 
-def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
+def _print_table(found: "Sequence[Job]", *, with_source: bool) -> None:
+    from ingest.domain.operating.backfill import backfill_as_dict
+
     rows = [
         (
-            *([each.source] if with_source else ()),
-            str(each.id),
-            f"{each.state} (dry run)" if each.request.dry_run else each.state.value,
-            f"{each.progress.listed:,}",
-            f"{each.progress.missing:,}",
-            f"{each.progress.outdated:,}",
-            format_time(each.request.since),
-            format_time(each.request.until),
-            printable(each.requested_by, 64),
-            printable(each.error or "", _LONGEST_ERROR),
+            *([each["source"]] if with_source else ()),
+            str(each["id"]),
+            f"{each['state']} (dry run)" if each["dry_run"] else each["state"],
+            f"{each['listed']:,}",
+            f"{each['missing']:,}",
+            f"{each['outdated']:,}",
+            format_time(each["since"]),
+            format_time(each["until"]),
+            printable(each["requested_by"], 64),
+            printable(each["error"] or "", _LONGEST_ERROR),
         )
-        for each in found
+        for each in map(backfill_as_dict, found)
     ]
     table = _TABLE.with_column("source") if with_source else _TABLE
     # A problem is first, because a narrow terminal cuts the line.

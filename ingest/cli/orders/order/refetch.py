@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -136,7 +137,7 @@ async def _fetch_sample(settings: "Settings", selection: OrderFilter, sample: in
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.audit import record_read_of
     from ingest.operations.backends import Backends
-    from ingest.operations.rebuilding.refetch_preview import preview_refetch
+    from ingest.operations.rebuilding.refetch_preview import preview_steps
     from ingest.operations.stored_orders.orders import READ
     from ingest.services.refetch_sample import fetching_orders
 
@@ -144,4 +145,7 @@ async def _fetch_sample(settings: "Settings", selection: OrderFilter, sample: in
         with ProgressDisplay("fetching a sample") as display:
             backends = Backends.of(settings)
             await record_read_of([backends], reader("order refetch --dry-run"), READ, selection.as_object())
-            return await preview_refetch(backends, selection, fetch, sample=sample, on_progress=display.update)
+            async with aclosing(preview_steps(backends, selection, fetch, sample)) as steps:
+                async for preview in steps:
+                    display.update(preview.fetched, None if preview.total is None else min(preview.total, sample))
+    return preview

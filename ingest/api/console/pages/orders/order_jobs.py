@@ -129,7 +129,7 @@ class OrderJobPages:
         request = order_request(kind, filter_in(visit.form), total=None if total is None else int(total), rate=rate)
         connections = self._sources[source]
         with as_problems():
-            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+            added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

@@ -54,7 +54,7 @@ class OrderPreviewPages:
         sample = number_in(visit.form, "sample", "Sample", 1, MOST_SAMPLE)
         request = preview_request(_selection_in(visit.form), USUAL_SAMPLE if sample is None else int(sample))
         with as_problems():
-            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+            added = await operations.start(connections.jobs, request, visit.caller.name)
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
     async def _refetch(self, visit: Visit) -> web.StreamResponse:
@@ -76,7 +76,7 @@ class OrderPreviewPages:
         with as_problems():
             total = ((await connections.jobs.result(job.id)) or {}).get("count")
             request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
-            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+            added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

@@ -89,7 +89,7 @@ class EntryChangePages:
         connections = self._sources[source]
         with as_problems():
             request = await _request(connections.entries[action.entries], action.kind, form, chosen)
-            added = await operations.start(connections.jobs, connections.audit_log, request, visit.caller.name)
+            added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

@@ -1,10 +1,11 @@
-"""Searches the waiting jobs of all sources of one worker process with one statement.
+"""Searches the waiting jobs of all sources of one process with one statement.
 
 If the process dies here, the jobs wait until another process finds them.
 """
 
 import asyncio
 import random
+from collections.abc import Collection
 from weakref import WeakValueDictionary
 
 from ingest.domain.errors import StoreLocked, Unavailable, UserError
@@ -15,11 +16,13 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("jobs")
 
-KINDS = (JobKind.PREVIEW, JobKind.REMAP)
+OF_WORKERS = (JobKind.PREVIEW, JobKind.REMAP, JobKind.BACKFILL)
+"""The kinds that workers run, which have the credentials of the external APIs and the right to store orders."""
+OF_THE_API = tuple(kind for kind in JobKind if kind not in OF_WORKERS)
 # Seconds between two searches, on average.
 _EVERY = 5.0
 # After a denied or locked statement. Each costs batches of orders their connection to PostgreSQL, or seconds of waiting.
-SELDOM = 60.0
+_SELDOM = 60.0
 
 
 class JobSearch:
@@ -27,16 +30,19 @@ class JobSearch:
 
     Args:
         connection: to PostgreSQL.
+        kinds: that this process runs.
     """
 
-    def __init__(self, connection: Fetches) -> None:
+    def __init__(self, connection: Fetches, kinds: Collection[JobKind]) -> None:
         self._connection = connection
+        self._kinds = kinds
         self._wanted: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._problem = ""
 
-    def wanted(self, source: str) -> asyncio.Event:
-        """Return an event that is set when jobs of a source wait. While it is set, the search leaves out the source."""
-        event = self._wanted[source] = asyncio.Event()
+    def wanted(self, sources: Collection[str]) -> asyncio.Event:
+        """Return an event that is set when jobs of these sources wait. While it is set, the search leaves out the sources."""
+        event = asyncio.Event()
+        self._wanted.update(dict.fromkeys(sources, event))
         return event
 
     async def run(self) -> None:
@@ -47,25 +53,28 @@ class JobSearch:
                 await self.search()
                 self._problem = ""
             except Unavailable as error:
-                if isinstance(error, UserError | StoreLocked):
-                    pause = SELDOM
-                # An outage is logged elsewhere. If access is denied, the operator has to act.
-                if isinstance(error, UserError):
-                    self._report(str(error))
+                pause = pause_after(error)
+                self.report(error)
             # Spread, so that the processes do not search at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
 
     async def search(self) -> None:
         """Set the events of sources with waiting jobs. Raises `Unavailable`."""
         sources = [source for source, wanted in self._wanted.items() if not wanted.is_set()]
-        for source, _ in await waiting_jobs(self._connection, sources, KINDS) if sources else ():
+        for source, _, _ in await waiting_jobs(self._connection, sources, self._kinds) if sources else ():
             if (wanted := self._wanted.get(source)) is not None:
                 wanted.set()
 
     def close(self) -> None:
         """See `FleetPart`. There is nothing to end."""
 
-    def _report(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            _log.error("jobs_unavailable", problem=problem)
+    def report(self, error: Exception) -> None:
+        """Log an error once if access is denied, because the operator has to act. An outage is logged elsewhere."""
+        if isinstance(error, UserError) and str(error) != self._problem:
+            self._problem = str(error)
+            _log.error("jobs_unavailable", problem=self._problem)
+
+
+def pause_after(error: Unavailable) -> float:
+    """Return the seconds after which a statement that has failed is repeated."""
+    return _SELDOM if isinstance(error, UserError | StoreLocked) else _EVERY

@@ -1,0 +1,1 @@
+"""Runs jobs in worker processes and in processes of the HTTP API."""
