@@ -2,26 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.invocation import backends_of_sources
+from ingest.cli.listing import LONGEST_ERROR, Listing, compact
 from ingest.cli.options import AsJson, Limit, Sources
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, print_table
-from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ingest.domain.operating.backfill import Backfill
-
-_TABLE = Table(
-    ("id", "state", "listed", "missing", "outdated", "since", "until", "requested by", "problem"), names=1, facts=5
-)
-_LONGEST_ERROR = 100
 
 
 def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False) -> None:
@@ -34,36 +23,35 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
     `ingest backfill list --source shop-de --json` prints one JSON object per line.
     """
-    from ingest.cli.orders.backfill.found import as_text, newest
+    from ingest.cli.orders.backfill.found import newest
 
-    sources = backends_of_sources(source)
-    found = run_interruptible(newest([*sources.values()], limit))
-    if as_json:
-        with standard_output() as stream:
-            stream.writelines(as_text(each) + "\n" for each in found)
-    elif found:
-        _print_table(found, with_source=UNNAMED not in sources)
-    else:
-        say("no backfills")
-    raise typer.Exit
+    sources = [*backends_of_sources(source).values()]
+    _BACKFILLS.show(run_interruptible(newest(sources, limit + 1)), as_json=as_json, limit=limit)
 
 
-def _print_table(found: "Sequence[Backfill]", *, with_source: bool) -> None:
-    rows = [
-        (
-            *([each.source] if with_source else ()),
-            str(each.id),
-            f"{each.state} (dry run)" if each.request.dry_run else each.state.value,
-            f"{each.progress.listed:,}",
-            f"{each.progress.missing:,}",
-            f"{each.progress.outdated:,}",
-            format_time(each.request.since),
-            format_time(each.request.until),
-            printable(each.requested_by, 64),
-            printable(each.error or "", _LONGEST_ERROR),
-        )
-        for each in found
-    ]
-    table = _TABLE.with_column("source") if with_source else _TABLE
+def _as_json(backfill: "Backfill") -> str:
+    from ingest.cli.orders.backfill.found import as_text
+
+    return as_text(backfill)
+
+
+_BACKFILLS: "Listing[Backfill]" = Listing(
+    {
+        "id": lambda backfill: str(backfill.id),
+        "state": lambda backfill: backfill.state.value + (" (dry run)" if backfill.request.dry_run else ""),
+        "listed": lambda backfill: f"{backfill.progress.listed:,}",
+        "missing": lambda backfill: f"{backfill.progress.missing:,}",
+        "outdated": lambda backfill: f"{backfill.progress.outdated:,}",
+        "since": lambda backfill: format_time(backfill.request.since),
+        "until": lambda backfill: format_time(backfill.request.until),
+        "requested by": lambda backfill: printable(backfill.requested_by, 64),
+        "problem": lambda backfill: printable(backfill.error or "", LONGEST_ERROR),
+    },
+    names=1,
+    facts=5,
+    nothing="no backfills",
+    as_json=_as_json,
+    source=lambda backfill: backfill.source,
     # A problem is first, because a narrow terminal cuts the line.
-    print_table(table, rows, ["  ".join(filter(None, (row[-1], f"{row[-4]} to {row[-3]}", row[-2]))) for row in rows])
+    below=lambda row: compact(row[-1], f"{row[-4]} to {row[-3]}", row[-2]),
+)
