@@ -7,7 +7,6 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Protocol
 
 from ingest.lab.upstream.faults import TokenBucket
 from ingest.lab.upstream.limits.capacity import Capacity
@@ -27,12 +26,14 @@ class End(Enum):
     THROTTLED = "429"
 
 
-class Limit(Protocol):
-    """A limit to compare."""
+class Limit:
+    """A limit to compare, by default one that does not depend on the results of attempts.
 
-    @property
-    def value(self) -> int:
-        """The maximum number of attempts in flight."""
+    Attributes:
+        value: the maximum number of attempts in flight.
+    """
+
+    value: int
 
     def start(self, now: float) -> None:
         """Record the beginning of an attempt."""
@@ -40,8 +41,9 @@ class Limit(Protocol):
     def end(self, started_at: float, now: float, end: End) -> None:
         """Record the end of an attempt."""
 
-    def pause(self, now: float) -> float:
+    def pause(self, now: float) -> float:  # noqa: ARG002  for limits that pause
         """Seconds until an attempt may begin."""
+        return 0.0
 
 
 @dataclass(slots=True)

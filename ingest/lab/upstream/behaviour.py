@@ -50,7 +50,7 @@ def _fault(text: str) -> msgspec.Meta:
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The responses to requests for orders, which are immediate and correct by default.
 
-    Ranges are checked where a value comes from outside (`checked`, `changed`, decoding JSON).
+    Ranges are checked where a value comes from outside (`changed`, decoding JSON).
 
     The fields are the options of `ingest upstream`. Rejections (401, 429, an outage) are sent without the latency. Of the faults
     that are shares, a request draws at most one, and with `fail_first` only the first requests for each order since the behaviour
@@ -160,15 +160,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         total = sum(getattr(self, share) for share in SHARES)
         if total > 1 + 1e-9:
             raise ValueError(f"the shares of faults add up to {total:g}, which is more than 1")
-
-
-def checked(behaviour: Behaviour) -> Behaviour:
-    """Return the same behaviour after checking every range.
-
-    Raises:
-        ValueError: a value is out of range (`msgspec.ValidationError` is one).
-    """
-    return changed(behaviour, {})
 
 
 def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:

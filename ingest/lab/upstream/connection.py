@@ -8,7 +8,6 @@ answered in order, so that each waits as an `Exchange` until the previous respon
 import asyncio
 import socket
 import struct
-import time
 from asyncio import BaseTransport, Protocol, Transport
 from collections import deque
 from http import HTTPStatus
@@ -82,7 +81,7 @@ class Connection(Protocol):
         self._reads_on = self._writes_on = False
         for exchange in self._waiting:
             if exchange.response is None or exchange.response.label is not None:
-                self._site.stats.abandoned()
+                self._site.stats.ended("abandoned")
         self._waiting.clear()
         self._site.stats.open_connections -= 1
         self._roster.leave(self)
@@ -219,7 +218,7 @@ class Connection(Protocol):
         if payload:
             self._transport.write(payload)
         if label is not None:
-            self._site.stats.answered(label, time.monotonic())
+            self._site.stats.ended(label)
         if ending is not Ending.KEEP:
             self._end(ending)
 

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from ingest.lab.shops.kinds.kind import Handler, Kind, Webhook, hmac_base64, json_response
-from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, rest_order, updated_at_of
+from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, rest_order
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
@@ -46,7 +46,7 @@ class ShopifyShop(Kind):
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`. The body is the order of the REST API without its envelope."""
         body = msgspec.json.encode({"id": FIRST_ID + order.number} if event == "deleted" else rest_order(order))
-        at = self._state.now() if event == "deleted" else updated_at_of(order)
+        at = self._state.now() if event == "deleted" else order.updated_at
         headers = {
             "X-Shopify-Topic": _TOPICS[event],
             "X-Shopify-Hmac-Sha256": hmac_base64(secret, body),
