@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from ingest.lab.upstream.faults import TokenBucket
+from ingest.lab.bucket import Bucket
 from ingest.lab.upstream.limits.capacity import Capacity
 
 # A rejection does not need processing.
@@ -123,7 +123,7 @@ class World:
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._capacity.capacity = phase.capacity
-        self._bucket = TokenBucket(phase.rate, phase.rate / 10) if phase.rate else None
+        self._bucket = Bucket(phase.rate, phase.rate / 10, self.clock) if phase.rate else None
 
     def _note(self, number: int) -> None:
         self.seconds[number].limit = self._client.value
@@ -146,7 +146,7 @@ class World:
         self._at(now + seconds, partial(self._end, now, end, seconds))
 
     def _answer(self, now: float) -> tuple[End, float]:
-        if self._bucket is not None and not self._bucket.take(now):
+        if self._bucket is not None and not self._bucket.take():
             return End.THROTTLED, _REFUSAL
         processing = self._phase.latency * self.random.lognormvariate(-(self.spread**2) / 2, self.spread)
         seconds = self._capacity.take(now, processing)

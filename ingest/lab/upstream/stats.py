@@ -42,6 +42,11 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
     last_request: Moment | None
     open_connections: int
 
+    @property
+    def failures(self) -> int:
+        """Responses without an order. A truncated response counts as an order."""
+        return sum(count for status, count in self.by_status.items() if status != "200")
+
 
 class Stats:
     """The counters. Each method is called once per request and is cheap."""
