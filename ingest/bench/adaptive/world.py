@@ -27,7 +27,7 @@ class End(Enum):
 
 
 class Limit:
-    """A limit to compare, by default one that does not depend on the results of attempts.
+    """A limit to compare, which by default ignores the results of attempts.
 
     Attributes:
         value: the maximum number of attempts in flight.
