@@ -21,7 +21,7 @@ def with_fields_of(
     """Decorate a command that takes a value of a type, so that it has an option for each field in place of that parameter.
 
     Args:
-        of: a dataclass or Struct of which all fields are described and have defaults.
+        of: a dataclass or Struct of which all fields have defaults. Fields that are not described have no option.
         make: makes the value from its fields. Defaults to the type.
     """
 
@@ -48,6 +48,8 @@ def _options(of: type) -> Iterator[Parameter]:
     usual = of()
     for name, hint in get_type_hints(of, include_extras=True).items():
         kind, metas = _parts(hint)
+        if not metas:
+            continue
         settings = {
             setting: limit
             for setting, bound in (("min", "ge"), ("max", "le"))

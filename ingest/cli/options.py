@@ -89,7 +89,7 @@ class Changing:
     rate: float | None = None
 
 
-def option(panel: str, help_text: str, *names: str, **settings: Any) -> Any:
+def option(panel: str | None, help_text: str, *names: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
     return typer.Option(*names, help=help_text, rich_help_panel=panel, **settings)
 

@@ -4,7 +4,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ingest.lab.endpoints import ApiStats, Metrics
+from ingest.lab.endpoints import Metrics
+from ingest.lab.upstream.stats import StatsReport
 from ingest.lab.usage import PeakMemory
 
 _RATE_OVER = 1.0  # seconds
@@ -22,7 +23,7 @@ class Moment:
     """
 
     metrics: Metrics
-    api: ApiStats
+    api: StatsReport
     stored: int
     elapsed: float
     rate: float
@@ -47,7 +48,7 @@ class Moments:
         self._memory = memory
         self._stored: deque[tuple[float, int]] = deque()
 
-    def next(self, metrics: Metrics, api: ApiStats) -> Moment:
+    def next(self, metrics: Metrics, api: StatsReport) -> Moment:
         """The moment of these two samples."""
         now = time.monotonic()
         stored = int(metrics.total("ingest_orders_total", 'outcome="stored"'))
@@ -56,5 +57,5 @@ class Moments:
             self._stored.popleft()
         since, before = self._stored[0]
         rate = (stored - before) / (now - since) if now > since else 0.0
-        elapsed = 0.0 if api.first_request is None else time.time() - api.first_request
+        elapsed = 0.0 if api.first_request is None else time.time() - api.first_request.unix
         return Moment(metrics, api, stored, elapsed, rate, self._memory.now)

@@ -12,7 +12,8 @@ from rich.table import Table
 from ingest.demo.plan import MEAN_LATENCY, Plan
 from ingest.demo.result import Example, Result
 from ingest.demo.view import seconds
-from ingest.lab.endpoints import ApiStats, Metrics
+from ingest.lab.endpoints import Metrics
+from ingest.lab.upstream.stats import StatsReport
 from ingest.lab.usage import MEASURE
 
 _NARROWEST, _WIDEST = 40, 100
@@ -43,7 +44,7 @@ class Report:
 
     plan: Plan
     result: Result
-    api: ApiStats
+    api: StatsReport
     metrics: Metrics
     peak_memory: int
     worker_exit_code: int | None
@@ -60,7 +61,7 @@ class Report:
     def wall(self) -> float:
         """Seconds from the first request to the last commit."""
         first, last = self.api.first_request, self.result.last_commit
-        return last - first if first is not None and last is not None else 0.0
+        return last - first.unix if first is not None and last is not None else 0.0
 
     @property
     def fetched(self) -> int:

@@ -5,11 +5,11 @@ from typing import Any, get_args
 import msgspec
 
 
-def described(panel: str, text: str, **settings: Any) -> msgspec.Meta:
+def described(panel: str | None, text: str, **settings: Any) -> msgspec.Meta:
     """The help text of a field.
 
     Args:
-        panel: title of the group of options.
+        panel: title of the group of options, or None for the first group.
         text: the help text.
         settings: `ge` and `le` limit the value, and others are settings of `typer.Option`.
     """

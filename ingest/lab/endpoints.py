@@ -8,8 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
 from urllib.parse import urlsplit
+
+import msgspec
+
+from ingest.lab.upstream.stats import StatsReport
 
 _TIMEOUT = 5.0
 
@@ -48,45 +51,6 @@ class Metrics:
             if up_to >= wanted:
                 return low if high == float("inf") else low + (high - low) * (wanted - below) / max(up_to - below, 1.0)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class ApiStats:
-    """The counters of the external API since its start or the last reset.
-
-    Attributes:
-        first_request, last_request: Unix times, or None before the first request.
-        by_status: responses by HTTP status, or `reset`.
-        by_id: requests by order ID, if requested.
-    """
-
-    requests: int
-    concurrency: int
-    peak_concurrency: int
-    first_request: float | None
-    by_status: dict[str, int]
-    by_id: dict[str, int]
-    last_request: float | None = None
-
-    @classmethod
-    def parse(cls, body: bytes) -> Self:
-        """Read the response to GET /stats."""
-        counts: dict[str, Any] = json.loads(body)
-        first, last = counts["first_request"], counts["last_request"]
-        return cls(
-            counts["requests"],
-            counts["concurrency"],
-            counts["peak_concurrency"],
-            None if first is None else float(first["unix"]),
-            counts["by_status"],
-            counts["by_id"],
-            None if last is None else float(last["unix"]),
-        )
-
-    @property
-    def failures(self) -> int:
-        """Responses without an order. The API cannot detect a truncated response and counts it as an order."""
-        return sum(count for status, count in self.by_status.items() if status != "200")
 
 
 class Endpoint:
@@ -134,11 +98,11 @@ class WorkerMetrics(Endpoint):
 class ApiControl(Endpoint):
     """A client of the simulated API's control routes. Its methods return None or False while the API is unavailable."""
 
-    def stats(self) -> ApiStats | None:
+    def stats(self) -> StatsReport | None:
         """The current counters, without the requests by order."""
         return self._stats("/stats?ids=0")
 
-    def stats_by_id(self) -> ApiStats | None:
+    def stats_by_id(self) -> StatsReport | None:
         """The current counters."""
         return self._stats("/stats")
 
@@ -150,6 +114,6 @@ class ApiControl(Endpoint):
         """Reset its counters."""
         return self.request("DELETE", "/stats") is not None
 
-    def _stats(self, path: str) -> ApiStats | None:
+    def _stats(self, path: str) -> StatsReport | None:
         body = self.request("GET", path)
-        return None if body is None else ApiStats.parse(body)
+        return None if body is None else msgspec.json.decode(body, type=StatsReport)

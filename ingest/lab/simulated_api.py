@@ -4,7 +4,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ingest.lab.commands import Command, Commands
-from ingest.lab.endpoints import ApiControl, ApiStats
+from ingest.lab.endpoints import ApiControl
+from ingest.lab.upstream.stats import StatsReport
 
 _SECONDS_TO_STOP = 30.0
 
@@ -29,7 +30,7 @@ class RunningApi:
         self.url = self._command.first_url()
         self.pid = self._command.pid
 
-    def stats(self) -> ApiStats:
+    def stats(self) -> StatsReport:
         """Return the counters since the start or the last reset, including requests by order."""
         with closing(ApiControl(self.url, self.ca_file)) as control:
             stats = control.stats_by_id()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.store.connections.connection import connect
 from ingest.store.connections.translation import translated
 
@@ -74,7 +75,7 @@ async def run_in_transaction(
         except asyncpg.LockNotAvailableError:
             if attempt == attempts:
                 raise
-            await asyncio.sleep(min(_LONGEST_PAUSE, _LOCK_PAUSE * 2 ** max(0, attempt - _LOCK_ATTEMPTS)))
+            await asyncio.sleep(exponential_pause(_LOCK_PAUSE, _LONGEST_PAUSE, attempt - _LOCK_ATTEMPTS))
         else:
             return
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from acceptance.dead_lettering import StoredDeadLetters, lines
 from dead_letter_entries import dead_fields
 from http_api import NOWHERE
@@ -38,6 +39,20 @@ def test_a_job_that_has_ended_is_neither_cancelled_nor_resumed(cli: Cli, dead_le
     assert [done.returncode for done in refused] == [1, 1, 1, 1]
     assert refused[0].stderr == "ingest: the job 1 is done, so it cannot be cancelled\n"
     assert refused[3].stderr == "ingest: there is no job 99: see `ingest job list`\n"
+
+
+@pytest.mark.parametrize("command", [("job", "list"), ("audit",)])
+def test_a_list_with_a_limit_says_that_there_are_more(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: tuple[str, ...]
+) -> None:
+    dead_lettered.add(dead_fields("a"), dead_fields("b"))
+    for order_id in ("a", "b"):
+        assert cli.run("dead", "drop", "--text", order_id, "--yes").returncode == 0
+
+    whole, cut = (cli.run(*command, "--limit", limit) for limit in ("10000", "1"))
+
+    assert (whole.stderr, cut.stderr) == ("", "there are more than these 1: --limit lists more\n")
+    assert len(whole.stdout.splitlines()) > len(cut.stdout.splitlines()) == 2
 
 
 def test_without_postgresql_dead_letters_are_replayed_without_a_job(cli: Cli, dead_lettered: StoredDeadLetters) -> None:

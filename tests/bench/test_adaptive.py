@@ -11,7 +11,8 @@ from support import Cli, closing_cli
 
 from ingest.bench.adaptive.formulas import Arc, Gradient2
 from ingest.bench.adaptive.limits import BEST, contenders
-from ingest.bench.adaptive.live import LivePlan, Sample, found_in
+from ingest.bench.adaptive.live import Sample, found_in
+from ingest.bench.adaptive.plan import LivePlan
 from ingest.bench.adaptive.scenarios import Scenario
 from ingest.bench.adaptive.score import compare
 from ingest.bench.adaptive.world import End, Phase, World

@@ -14,15 +14,14 @@ import pytest
 from redis import Redis
 from support import Cli, closing_cli, connected
 
-from ingest.bench.pipeline.figures import medians
+from ingest.bench.pipeline.figures import medians, quantile
 from ingest.bench.pipeline.go_build import is_built
-from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.limits import limit_notes
 from ingest.bench.pipeline.session import in_turn
 from ingest.bench.pipeline.sweep import knee
 from ingest.cli.trial.bench.pipeline import pipeline
 from ingest.domain.errors import ConfigError
-from ingest.lab.upstream.behaviour import parse_latency
+from ingest.lab.upstream.latency import Latency
 
 pytestmark = pytest.mark.long
 
@@ -148,13 +147,10 @@ def test_of_several_runs_the_median_is_shown_but_of_losses_the_worst() -> None:
 def test_what_the_api_is_known_to_take_is_computed_as_it_draws_it(
     latency: str, mean: float, median: float, p99: float
 ) -> None:
-    draw, chance = parse_latency(latency), Random(1)
-    assert draw is not None
-    drawn = sorted(draw(chance) for _ in range(20_000))
+    parsed, chance = Latency.parse(latency), Random(1)
+    drawn = sorted(parsed.draw(chance) for _ in range(20_000))
 
-    assert [mean_of(latency), quantile_of(latency, 0.5), quantile_of(latency, 0.99)] == pytest.approx(
-        [mean, median, p99], rel=1e-3
-    )
+    assert [parsed.mean, parsed.quantile(0.5), parsed.quantile(0.99)] == pytest.approx([mean, median, p99], rel=1e-3)
     assert [sum(drawn) / len(drawn), quantile(drawn, 0.5), quantile(drawn, 0.99)] == pytest.approx(
         [mean, median, p99], rel=0.03
     )

@@ -18,8 +18,8 @@ from support import Cli, closing_cli
 from ingest.bench.clients import Clients, Load, percentile
 from ingest.bench.select.compare import request_of
 from ingest.bench.select.fill import fill
-from ingest.bench.select.pausing import PAUSES
-from ingest.bench.select.readers import KINDS, encode, open_reader
+from ingest.bench.select.plan import KINDS, PAUSES
+from ingest.bench.select.readers import encode, open_reader
 from ingest.cli.trial.bench.select import numbers
 
 pytestmark = pytest.mark.long

@@ -19,9 +19,10 @@ import pytest
 
 import ingest
 from ingest.domain.errors import UserError
+from ingest.lab.bucket import Bucket
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.lab.upstream.behaviour import SHARES, parse_latency
-from ingest.lab.upstream.faults import TokenBucket
+from ingest.lab.upstream.behaviour import SHARES
+from ingest.lab.upstream.latency import Latency
 from ingest.upstream.rate_limit_headers import remaining_of
 
 DATA = Path(ingest.__file__).parent / "lab" / "data" / "orders.jsonl.gz"
@@ -244,11 +245,9 @@ async def test_an_answer_takes_its_latency(api: SimulatedApi, http: aiohttp.Clie
     [("0.1", 0.1, 0.1, 0.1), ("0.1-0.3", 0.1, 0.2, 0.3), ("lognormal:0.12,0.4", 0.0, 0.12, 3600.0)],
 )
 def test_latencies_are_drawn_as_described(text: str, low: float, median: float, high: float) -> None:
-    draw = parse_latency(text)
-    assert draw is not None
-    random = Random(1)
+    latency, random = Latency.parse(text), Random(1)
 
-    drawn = [draw(random) for _ in range(10_000)]
+    drawn = [latency.draw(random) for _ in range(10_000)]
 
     assert low <= min(drawn)
     assert max(drawn) <= high
@@ -393,11 +392,12 @@ async def test_above_the_rate_the_answer_is_429_with_retry_after(
 
 
 def test_the_token_bucket_refills_at_its_rate_and_no_further_than_its_burst() -> None:
-    bucket = TokenBucket(rate=10.0, burst=3.0)
+    times = iter([100.0] * 5 + [100.125] * 2 + [160.0] * 4)
+    bucket = Bucket(10.0, 3.0, lambda: next(times))
 
-    at_once = [bucket.take(100.0) for _ in range(4)]
-    after_a_tenth = [bucket.take(100.125) for _ in range(2)]
-    after_a_minute = [bucket.take(160.0) for _ in range(4)]
+    at_once = [bucket.take() for _ in range(4)]
+    after_a_tenth = [bucket.take() for _ in range(2)]
+    after_a_minute = [bucket.take() for _ in range(4)]
 
     assert at_once == [True, True, True, False]
     assert after_a_tenth == [True, False]

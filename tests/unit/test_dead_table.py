@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ingest.cli.queues.dead.list import TABLE, below
+from ingest.cli.queues.entry_lists import DEAD_LETTERS
+from ingest.cli.terminal.width import Table
 
 
 def lines_of(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
-    return TABLE.lines(rows, list(map(below, rows)), width)
+    table = Table([*DEAD_LETTERS.columns], DEAD_LETTERS.names, DEAD_LETTERS.facts)
+    return table.lines(rows, list(map(DEAD_LETTERS.below, rows)), width)
 
 
 ROW = ("1763629200123-0", "536365", "not_found", "3", "2 h ago", "", "HTTP 404")

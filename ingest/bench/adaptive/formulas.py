@@ -6,7 +6,7 @@ that its own rule defines.
 
 from math import sqrt
 
-from ingest.bench.adaptive.world import Clock, End
+from ingest.bench.adaptive.world import End, Limit
 
 # Gradient2Limit.java of Netflix's concurrency-limits: initial limit 20, minimum 20 (here 1, because 20 is
 # "not desirable ... for batch apps"), smoothing 0.2, queue 4, long window 600. The window is a second, with the mean
@@ -28,14 +28,13 @@ _ALPHA = 0.4
 _DEVIATIONS = 2.5
 
 
-class Gradient2:
+class Gradient2(Limit):
     """Follows the gradient of a window's mean duration against the long-term average.
 
     Rejections are not counted and do not change this limit.
     """
 
-    def __init__(self, most: int, clock: Clock) -> None:
-        del clock
+    def __init__(self, most: int) -> None:
         self._most = most
         self._limit = float(min(_INITIAL, most))
         self._long = 0.0
@@ -61,11 +60,6 @@ class Gradient2:
             self._update(self._sum / self._count)
             self._reset(now)
 
-    def pause(self, now: float) -> float:
-        """See `Limit`."""
-        del now
-        return 0.0
-
     def _update(self, short: float) -> None:
         self._windows += 1
         if self._windows <= _WARM_UP:
@@ -88,11 +82,10 @@ class Gradient2:
         self._peak = self._in_flight
 
 
-class Arc:
+class Arc(Limit):
     """Adds one after each round trip of usual duration, and subtracts 10 % after a longer one or a rejection."""
 
-    def __init__(self, most: int, clock: Clock) -> None:
-        del clock
+    def __init__(self, most: int) -> None:
         self._most = most
         self._in_flight = 0
         self._mean: float | None = None
@@ -129,11 +122,6 @@ class Arc:
                 self._variance = (1 - _ALPHA) * (self._variance + _ALPHA * difference**2)
             self._next = now + self._mean
             self._reset()
-
-    def pause(self, now: float) -> float:
-        """See `Limit`."""
-        del now
-        return 0.0
 
     def _manage(self, past: float, current: float | None) -> None:
         is_usual = current is not None and current <= past

@@ -16,7 +16,7 @@ OURS = "ours"
 BEST = "optimum"
 
 
-class Ours:
+class Ours(Limit):
     """The limit of a worker: `AdaptiveLimit`, with `Pace` and `Pauses`, which handle a 429."""
 
     def __init__(self, most: int, clock: Clock, random: Random) -> None:
@@ -26,7 +26,7 @@ class Ours:
         self._pace = Pace(most, gauge, self._pauses, adaptive=self._adaptive, clock=clock)
 
     @property
-    def value(self) -> int:
+    def value(self) -> int:  # type: ignore[override]  # read only
         """See `Limit`."""
         return self._pace.requests
 
@@ -54,30 +54,14 @@ class Ours:
         return self._pauses.delay()
 
 
-class _Unaware:
-    """A limit that does not depend on the results of attempts."""
-
-    def start(self, now: float) -> None:
-        """See `Limit`."""
-
-    def end(self, started_at: float, now: float, end: End) -> None:
-        """See `Limit`."""
-
-    def pause(self, now: float) -> float:
-        """See `Limit`."""
-        del now
-        return 0.0
-
-
-class Fixed(_Unaware):
+class Fixed(Limit):
     """The configured limit, independent of the API."""
 
-    def __init__(self, most: int, clock: Clock) -> None:
-        del clock
+    def __init__(self, most: int) -> None:
         self.value = most
 
 
-class Best(_Unaware):
+class Best(Limit):
     """Exactly the requests that the API can process at each moment, or that use up its quota."""
 
     def __init__(self, phases: Sequence[Phase], most: int, clock: Clock) -> None:
@@ -86,7 +70,7 @@ class Best(_Unaware):
         self._values = [min(most, phase.capacity, _by_rate(phase)) for phase in phases]
 
     @property
-    def value(self) -> int:
+    def value(self) -> int:  # type: ignore[override]  # read only
         """See `Limit`."""
         return next((value for end, value in zip(self._ends, self._values, strict=True) if self._clock.now < end), 1)
 
@@ -100,7 +84,7 @@ def contenders(phases: Sequence[Phase], most: int, seed: int) -> Mapping[str, Ca
     return {
         BEST: lambda clock: Best(phases, most, clock),
         OURS: lambda clock: Ours(most, clock, Random(seed)),
-        "Gradient2": lambda clock: Gradient2(most, clock),
-        "ARC": lambda clock: Arc(most, clock),
-        "fixed": lambda clock: Fixed(most, clock),
+        "Gradient2": lambda _: Gradient2(most),
+        "ARC": lambda _: Arc(most),
+        "fixed": lambda _: Fixed(most),
     }

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Self
 
 from ingest import SyncProducer
+from ingest.bench.adaptive.plan import LivePlan
 from ingest.bench.contender import ServiceContender
 from ingest.bench.errors import BenchFailed
 from ingest.bench.panels import OURS, WARN, Chart, Lines, Series
@@ -22,47 +23,8 @@ ENOUGH = 0.85
 # Seconds after a change until it has to be reached.
 WITHIN = 10
 _BATCH = 1_000
-_SPARE = 1.3
 # Seconds between numbers on the axis of the chart.
 _TICK = 10
-
-
-@dataclass(frozen=True, slots=True)
-class LivePlan:
-    """The parameters of a run.
-
-    Attributes:
-        capacities: capacities of the API, in sequence.
-        seconds: duration of each phase.
-        latency: minimum and maximum seconds for processing a request.
-        queue: requests that can wait at the API.
-        processes: worker processes.
-        concurrency: maximum of each process.
-        adaptive: whether the limit adapts.
-        client: the workers' HTTP client.
-    """
-
-    capacities: tuple[int, ...] = (400, 50, 400)
-    seconds: int = 25
-    latency: tuple[float, float] = (0.4, 0.6)
-    queue: int = 1_000
-    processes: int = 2
-    concurrency: int = 250
-    adaptive: bool = True
-    client: str = "aiohttp"
-
-    @property
-    def mean(self) -> float:
-        """Mean seconds for processing a request."""
-        return sum(self.latency) / 2
-
-    def allowed(self, capacity: int) -> float:
-        """Orders per second that the API can process."""
-        return min(capacity, self.processes * self.concurrency) / self.mean
-
-    def orders(self) -> int:
-        """More than all phases can process."""
-        return round(_SPARE * self.seconds * sum(map(self.allowed, self.capacities))) + 2_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Protocol
 
-from ingest.lab.upstream.faults import TokenBucket
+from ingest.lab.bucket import Bucket
 from ingest.lab.upstream.limits.capacity import Capacity
 
 # A rejection does not need processing.
@@ -27,12 +26,14 @@ class End(Enum):
     THROTTLED = "429"
 
 
-class Limit(Protocol):
-    """A limit to compare."""
+class Limit:
+    """A limit to compare, which by default ignores the results of attempts.
 
-    @property
-    def value(self) -> int:
-        """The maximum number of attempts in flight."""
+    Attributes:
+        value: the maximum number of attempts in flight.
+    """
+
+    value: int
 
     def start(self, now: float) -> None:
         """Record the beginning of an attempt."""
@@ -40,8 +41,9 @@ class Limit(Protocol):
     def end(self, started_at: float, now: float, end: End) -> None:
         """Record the end of an attempt."""
 
-    def pause(self, now: float) -> float:
+    def pause(self, now: float) -> float:  # noqa: ARG002  for limits that pause
         """Seconds until an attempt may begin."""
+        return 0.0
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class World:
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._capacity.capacity = phase.capacity
-        self._bucket = TokenBucket(phase.rate, phase.rate / 10) if phase.rate else None
+        self._bucket = Bucket(phase.rate, phase.rate / 10, self.clock) if phase.rate else None
 
     def _note(self, number: int) -> None:
         self.seconds[number].limit = self._client.value
@@ -144,7 +146,7 @@ class World:
         self._at(now + seconds, partial(self._end, now, end, seconds))
 
     def _answer(self, now: float) -> tuple[End, float]:
-        if self._bucket is not None and not self._bucket.take(now):
+        if self._bucket is not None and not self._bucket.take():
             return End.THROTTLED, _REFUSAL
         processing = self._phase.latency * self.random.lognormvariate(-(self.spread**2) / 2, self.spread)
         seconds = self._capacity.take(now, processing)

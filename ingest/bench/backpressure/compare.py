@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ingest.bench.backpressure.calls import Latency
+from ingest.bench.backpressure.plan import Plan
 from ingest.bench.backpressure.trial import Finding, Trial
 from ingest.bench.backpressure.ways import OURS, WAYS
 from ingest.bench.errors import BenchFailed
@@ -22,8 +23,6 @@ from ingest.lab.watchdog import Watchdog
 
 # Allowance for a busy machine.
 _TIMEOUT_FACTOR = 20
-# Approximate seconds that a process needs in addition to its calls.
-_START = 0.5
 
 # Published seconds and MB for these calls and this limit.
 _PUBLISHED: dict[str, Row] = {
@@ -62,28 +61,6 @@ _NOTES = (
         "order, batch, ack, metrics), which the other ways do not have. Redis, HTTP and PostgreSQL are not included."
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The parameters of the comparison.
-
-    Attributes:
-        latencies: ranges, each for one comparison.
-        calls: number of calls of each way.
-        limit: maximum number of calls in flight.
-        seed: seed of the drawn times.
-    """
-
-    latencies: Sequence[Latency]
-    calls: int
-    limit: int
-    seed: int
-
-    def expected_seconds(self) -> float:
-        """Approximate seconds of the whole bench with the limit always used up."""
-        ideal = [self.calls * (latency.low + latency.high) / 2000 / self.limit for latency in self.latencies]
-        return 2 * len(WAYS) * sum(1.1 * seconds + _START for seconds in ideal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """Runs each server under each operation in sequence, and reports rates, latencies, CPU and memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
 
 from ingest.bench.clients import SHARES, Load, Measured
 from ingest.bench.errors import BenchFailed
-from ingest.bench.http.operations import GET, NDJSON, POST, PUT, STREAMED, Operation, stored_ids, streaming
+from ingest.bench.http.operations import GET, NDJSON, POST, PUT, Operation, stored_ids, streaming
+from ingest.bench.http.plan import Plan
 from ingest.bench.http.servers import SERVERS, serving
 from ingest.bench.machine import Machine
 from ingest.bench.panels import OTHER, OURS, PALETTE, WARN, Bars, Chart, Lines, Series
@@ -62,25 +63,6 @@ _COLOURS = {
     "get": PALETTE[2],
     "put": WARN,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The parameters of the bench.
-
-    Attributes:
-        cases: names of `CASES`.
-        clients: connections that each send the next request after the response to the previous one.
-        processes: processes of each server.
-        seconds: duration of each measurement.
-        streamed: orders in one streamed request.
-    """
-
-    cases: Sequence[str]
-    clients: int
-    processes: int
-    seconds: float
-    streamed: int = STREAMED
 
 
 def run(plan: Plan) -> Findings:

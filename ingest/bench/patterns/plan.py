@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
+from typing import Annotated
+
+from ingest.lab.described import described
 
 SERVICE_PROCESSES = 2
 SERVICE_CONCURRENCY = 250
@@ -73,23 +76,20 @@ PROFILES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run of the bench.
+    """One run. The described fields are options of `ingest bench patterns`, and `patterns` are the patterns to run."""
 
-    Attributes:
-        orders: number of orders for each pattern.
-        latency: seconds until the simulated API responds.
-        throttle: concurrent requests above which the response is 429, or 0 for no limit.
-        kill: whether each pattern runs a second time with a process killed half-way.
-        patterns: the patterns to run.
-    """
-
-    orders: int
-    latency: float
-    throttle: int
-    kill: bool
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[Pattern, ...] = tuple(Pattern)
+    orders: Annotated[int, described(None, "Orders for each pattern.", ge=1, le=100_000)] = 10_000
+    latency: Annotated[float, described(None, "Seconds until the simulated API responds.", ge=0, le=60)] = 0.3
+    throttle: Annotated[
+        int,
+        described(None, "Concurrent requests above which the API responds with 429. 0 for no limit.", ge=0),
+    ] = 0
+    kill: Annotated[
+        bool, described(None, "Run each again, with a process killed half-way.", names=("--kill/--no-kill",))
+    ] = True
 
     def ideal(self, pattern: Pattern) -> float:
         """Seconds of waiting for the API with the pattern's maximum in flight."""

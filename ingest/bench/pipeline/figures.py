@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from ingest.bench.pipeline.latency import quantile, quantile_of
 from ingest.bench.pipeline.outcome import Outcome
 from ingest.bench.pipeline.plan import Plan
 from ingest.bench.pipeline.readings import Reading
-from ingest.lab.endpoints import ApiStats
+from ingest.lab.upstream.latency import Latency
+from ingest.lab.upstream.stats import StatsReport
 
 Figures = dict[str, Any]
 """Rounded to the precision of the measurement, or None if a value could not be measured."""
@@ -36,10 +36,10 @@ def worst(runs: Sequence[Figures], name: str) -> float:
     return max(run[name] or 0.0 for run in runs)
 
 
-def speed(plan: Plan, api: ApiStats, outcome: Outcome) -> Figures:
+def speed(plan: Plan, api: StatsReport, outcome: Outcome) -> Figures:
     """The speed from the first request at the API to the last commit."""
     last, first, stored = outcome.last_commit, api.first_request, len(outcome.rows)
-    seconds = last - first if last is not None and first is not None else None
+    seconds = last - first.unix if last is not None and first is not None else None
     return {
         "stored": stored,
         "seconds": _rounded(seconds, 4),
@@ -79,13 +79,13 @@ def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
         for name, share in SHARES.items():
             value = quantile(values, share)
             found[f"{kind}_{name}_ms"] = _rounded(value and value * 1000, 2)
-            above = None if value is None else value - quantile_of(plan.latency, share)
+            above = None if value is None else value - Latency.parse(plan.latency).quantile(share)
             found[f"{kind}_{name}_above_api_ms"] = _rounded(above and above * 1000, 2)
     late = quantile(sorted(moment - due for due, moment in sent.values()), 0.99) or 0.0
     return {**found, "load_late_p99_ms": round(late * 1000, 2), "commit_clock": outcome.commit_clock}
 
 
-def reconciled(api: ApiStats, outcome: Outcome) -> Figures:
+def reconciled(api: StatsReport, outcome: Outcome) -> Figures:
     """The results of the orders and the number of their requests."""
     report, sample, status = outcome.report, outcome.sample, api.by_status
     rejected = sum(status.get(code, 0) for code in _REJECTED)
@@ -103,7 +103,7 @@ def reconciled(api: ApiStats, outcome: Outcome) -> Figures:
     }
 
 
-def recovery(killed_at: float, api: ApiStats, outcome: Outcome) -> Figures:
+def recovery(killed_at: float, api: StatsReport, outcome: Outcome) -> Figures:
     """Seconds from the kill until all orders, and all orders in flight in the killed process, were stored."""
     rows, last = outcome.rows, outcome.last_commit
     again = [rows[name].committed for name, count in api.by_id.items() if count > 1 and name in rows]
@@ -122,6 +122,16 @@ def surroundings(used: Reading, load_cpu: float, seconds: float) -> Figures:
         "busy_cores": round(used.machine / seconds, 2) if seconds else None,
         "api_busy_cores": round(used.api / seconds, 2) if seconds else None,
     }
+
+
+def quantile(sorted_values: Sequence[float], share: float) -> float | None:
+    """A quantile of sorted values, interpolated between neighbours, or None without values."""
+    if not sorted_values:
+        return None
+    position = share * (len(sorted_values) - 1)
+    below = int(position)
+    above = min(below + 1, len(sorted_values) - 1)
+    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (position - below)
 
 
 def _per_order(seconds: float | None, orders: int) -> float | None:

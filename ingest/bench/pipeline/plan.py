@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ingest.bench.pipeline.latency import check_latency, mean_of
 from ingest.domain.errors import ConfigError
 from ingest.lab.described import described
 from ingest.lab.servers.server import free_port
+from ingest.lab.upstream.latency import Latency
 
 SERVICE = "service"
 BARE = "bare"
@@ -90,7 +90,7 @@ class Plan:
             ConfigError: options contradict each other.
         """
         try:
-            check_latency(self.latency)
+            Latency.parse(self.latency)
         except ValueError as error:
             raise ConfigError(f"--latency: {error}") from error
         if self.in_flight < self.processes:
@@ -116,7 +116,7 @@ class Plan:
     def ideal(self) -> float | None:
         """Seconds if every slot fetched without a pause, or None if that is not meaningful."""
         slots = min(self.in_flight, self.api_limit or self.in_flight)
-        ideal = mean_of(self.latency) * max(1.0, self.orders / slots)
+        ideal = Latency.parse(self.latency).mean * max(1.0, self.orders / slots)
         return ideal if ideal > 0 and not self.rate else None
 
     def api_options(self) -> list[str]:

@@ -1,9 +1,8 @@
 """Runs servers and clients for each setting in sequence, and reports rates, latencies and CPU."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from itertools import product
 
 from ingest.bench.clients import Load, Measured, Request, http_request
 from ingest.bench.errors import BenchFailed
@@ -11,8 +10,7 @@ from ingest.bench.machine import Machine
 from ingest.bench.panels import OTHER, OURS, PALETTE, WARN, Bars, Chart, GroupedBars, Series
 from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.select.fill import fill
-from ingest.bench.select.pausing import PAUSES
-from ingest.bench.select.readers import KINDS
+from ingest.bench.select.plan import KINDS, PAUSES, Plan, Setting
 from ingest.bench.select.server import Serve
 from ingest.bench.stage import Stage, stage
 from ingest.bench.trial import STALLED_AFTER, announce, run_trials
@@ -41,63 +39,6 @@ _MEASURED = (
 )
 _COLOURS = {"async_in_turn": OURS, "async_plain": "#93b7e0", "threads": OTHER}
 _PAUSE_COLOURS = {"none": OTHER, "blocking": WARN, "awaited": OURS, "thread": PALETTE[2]}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The setting of one run.
-
-    Attributes:
-        kind: way of reading.
-        processes: server processes.
-        pool: connections of each process.
-        clients: concurrent clients.
-        pause: way of making a slow call.
-    """
-
-    kind: str
-    processes: int
-    pool: int
-    clients: int
-    pause: str = "none"
-
-    def __str__(self) -> str:
-        reading = f"{self.kind}, {self.processes} process{'es' * (self.processes > 1)}, pool {self.pool}"
-        return reading if self.pause == "none" else f"{reading}, {PAUSES[self.pause]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The parameters of the bench.
-
-    Attributes:
-        clients: concurrent clients.
-        pools: numbers of connections of each process.
-        processes: numbers of server processes.
-        seconds: duration of each measurement.
-        orders: rows in the table.
-        blocking_every: number of requests of which one makes a slow call.
-        blocking_clients: concurrent clients in the comparison of slow calls.
-    """
-
-    clients: int
-    pools: Sequence[int]
-    processes: Sequence[int]
-    seconds: float
-    orders: int
-    blocking_every: int
-    blocking_clients: int
-
-    def reading(self) -> list[Setting]:
-        """The runs that compare ways to read, with the ways of each setting next to each other."""
-        return [
-            Setting(kind, processes, pool, self.clients)
-            for processes, pool, kind in product(self.processes, self.pools, KINDS)
-        ]
-
-    def pausing(self) -> list[Setting]:
-        """The runs that compare slow calls in one process."""
-        return [Setting("async_in_turn", 1, max(self.pools), self.blocking_clients, pause) for pause in PAUSES]
 
 
 def run(plan: Plan) -> Findings:

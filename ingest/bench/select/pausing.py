@@ -6,14 +6,6 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
-PAUSES = {
-    "none": "no slow call",
-    "blocking": "time.sleep in the handler",
-    "awaited": "await asyncio.sleep",
-    "thread": "await to_thread(time.sleep)",
-}
-"""The title of each way, by name."""
-
 
 async def _none(seconds: float) -> None:
     """The measure for the others."""

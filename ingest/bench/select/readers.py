@@ -17,13 +17,6 @@ Read = Callable[[str], Awaitable[Row | None]]
 """Reads the row of an order, or None if it does not exist."""
 
 
-KINDS = {
-    "async_in_turn": "async pool (asyncpg), in turn",
-    "async_plain": "async pool (asyncpg)",
-    "threads": "threads, sync pool (psycopg)",
-}
-"""The title of each way, by the name of its function below."""
-
 _SQL = f"SELECT {named('{}', ORDER[:-1])}, lines::text FROM orders WHERE order_id = "  # noqa: S608  our own names
 _NAMES = [column.name for column in ORDER]
 

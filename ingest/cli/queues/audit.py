@@ -4,20 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.invocation import backends_of_sources
+from ingest.cli.listing import Listing
 from ingest.cli.options import TIME, AsJson, Limit, Sources, parse_period
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.domain.operating.audited_operation import AuditedOperation
-
-_TABLE = Table(("time", "actor", "role", "action", "source", "count", "state", "selection"), names=1, facts=7)
-_LONGEST_SELECTION = 200
 
 Actor = Annotated[
     str | None,
@@ -55,34 +51,42 @@ def audit(
     `ingest audit --json | jq -r .actor | sort | uniq -c` counts the changes of each actor. With `--json`, each line is
     a JSON object.
     """
-    import msgspec
-
-    from ingest.operations.audit_trail import as_object, newest
+    from ingest.operations.audit_trail import newest
 
     begin, end = parse_period(since, until)
     backends = backends_of_sources(source)
     selection = AuditFilter([*backends] if source else None, actor, action, begin, end)
-    found = run_interruptible(newest(next(iter(backends.values())).postgres_dsn, selection, limit))
-    if as_json:
-        with standard_output() as stream:
-            stream.writelines(printable_json(msgspec.json.encode(as_object(each)).decode()) + "\n" for each in found)
-    elif found:
-        rows = [_row(each) for each in found]
-        print_table(_TABLE, rows, [row[-1] for row in rows])
-    else:
-        say("no changes")
+    found = run_interruptible(newest(next(iter(backends.values())).postgres_dsn, selection, limit + 1))
+    _CHANGES.show(found, as_json=as_json, limit=limit)
 
 
-def _row(operation: "AuditedOperation") -> tuple[str, ...]:
+def _as_json(operation: "AuditedOperation") -> str:
     import msgspec
 
-    return (
-        format_time(operation.at),
-        printable(operation.actor, 64),
-        printable(operation.role or "", 64),
-        printable(operation.action, 64),
-        printable(operation.source, 32),
-        "" if operation.count is None else f"{operation.count:,}",
-        operation.state.value,
-        printable(msgspec.json.encode(operation.selection).decode(), _LONGEST_SELECTION),
-    )
+    from ingest.operations.audit_trail import as_object
+
+    return printable_json(msgspec.json.encode(as_object(operation)).decode())
+
+
+def _selection(operation: "AuditedOperation") -> str:
+    import msgspec
+
+    return printable(msgspec.json.encode(operation.selection).decode(), 200)
+
+
+_CHANGES: "Listing[AuditedOperation]" = Listing(
+    {
+        "time": lambda operation: format_time(operation.at),
+        "actor": lambda operation: printable(operation.actor, 64),
+        "role": lambda operation: printable(operation.role or "", 64),
+        "action": lambda operation: printable(operation.action, 64),
+        "source": lambda operation: printable(operation.source, 32),
+        "count": lambda operation: "" if operation.count is None else f"{operation.count:,}",
+        "state": lambda operation: operation.state.value,
+        "selection": _selection,
+    },
+    names=1,
+    facts=7,
+    nothing="no changes",
+    as_json=_as_json,
+)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli.invocation import actor, backends_of_sources, holder, reader, say
+from ingest.cli.listing import LONGEST_ERROR, Listing, compact
 from ingest.cli.options import AsJson, Limit, Sources
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_time
-from ingest.cli.terminal.width import Table, print_table
 from ingest.domain.errors import UserError
-from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -25,8 +23,25 @@ COMMANDS = ("list", "show", "cancel", "resume")
 
 JobId = Annotated[int, typer.Argument(help="Number of the job.", metavar="ID", hidden=True, min=1)]
 
-_TABLE = Table(("id", "kind", "state", "done", "of", "per second", "requested", "by", "problem"), names=1, facts=7)
-_LONGEST_ERROR = 100
+_JOBS: "Listing[Job]" = Listing(
+    {
+        "id": lambda job: str(job.id),
+        "kind": lambda job: job.kind.value,
+        "state": lambda job: job.state.value,
+        "done": lambda job: f"{job.progress.done:,}",
+        "of": lambda job: "" if job.request.total is None else f"{job.request.total:,}",
+        "per second": lambda job: f"{job.progress.per_second:,.0f}" if job.progress.per_second else "",
+        "requested": lambda job: format_time(job.requested_at),
+        "by": lambda job: printable(job.requested_by, 64),
+        "problem": lambda job: printable(job.error or "", LONGEST_ERROR),
+    },
+    names=1,
+    facts=7,
+    nothing="no jobs",
+    as_json=lambda job: _as_text(job),  # noqa: PLW0108  defined below
+    source=lambda job: job.source,
+    below=lambda row: compact(row[-1], row[-2]),
+)
 
 
 def job() -> None:
@@ -57,16 +72,8 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
     """
     from ingest.cli.queues.bulk import newest
 
-    sources = backends_of_sources(source)
-    found = run_interruptible(newest(sources, limit))
-    if as_json:
-        with standard_output() as stream:
-            stream.writelines(_as_text(each) + "\n" for each in found)
-    elif found:
-        _print_table(found, with_source=UNNAMED not in sources)
-    else:
-        say("no jobs")
-    raise typer.Exit
+    found = run_interruptible(newest(backends_of_sources(source), limit + 1))
+    _JOBS.show(found, as_json=as_json, limit=limit)
 
 
 def show(job: JobId) -> None:
@@ -154,23 +161,3 @@ def _print_ended(ended: "Job", *, as_json: bool) -> None:
     typer.echo(f"the job {ended.id} ({ended.kind}) is {ended.state}: {ended.progress.done:,} done{gone}")
     if ended.error:
         say(printable(ended.error))
-
-
-def _print_table(found: "Sequence[Job]", *, with_source: bool) -> None:
-    rows: list[Any] = [
-        (
-            *([each.source] if with_source else ()),
-            str(each.id),
-            each.kind.value,
-            each.state.value,
-            f"{each.progress.done:,}",
-            "" if each.request.total is None else f"{each.request.total:,}",
-            f"{each.progress.per_second:,.0f}" if each.progress.per_second else "",
-            format_time(each.requested_at),
-            printable(each.requested_by, 64),
-            printable(each.error or "", _LONGEST_ERROR),
-        )
-        for each in found
-    ]
-    table = _TABLE.with_column("source") if with_source else _TABLE
-    print_table(table, rows, ["  ".join(filter(None, (row[-1], row[-2]))) for row in rows])

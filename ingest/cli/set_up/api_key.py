@@ -2,16 +2,16 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ingest.cli.invocation import say, start
+from ingest.cli.listing import Listing
 from ingest.cli.options import AsJson
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable
-from ingest.cli.terminal.width import aligned
 from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, ApiKey, Scope, is_key_name
 from ingest.domain.errors import ConfigError, UserError
 from ingest.process.standard_streams import CannotWrite, discard_output
@@ -127,17 +127,17 @@ def list_(
     from ingest.operations import api_keys
 
     keys = api_keys.read_keys(_keys_file(file))
-    if as_json:
-        lines = [json.dumps(api_keys.as_object(key)) for key in keys]
-    else:
-        header = ("name", "id", "scopes", "rate limit", "created", "sources")
-        # Without a limited key, there is no column of sources.
-        columns = slice(None if any(key.sources is not None for key in keys) else -1)
-        lines = aligned([row[columns] for row in (header, *map(_facts, keys))], "  ") if keys else []
-    with standard_output() as stream:
-        stream.writelines(line + "\n" for line in lines)
-    if not keys and not as_json:
-        say("no API keys")
+    columns = ("name", "id", "scopes", "rate limit", "created", "sources")
+    # Without a limited key, there is no column of sources.
+    shown = columns if any(key.sources is not None for key in keys) else columns[:-1]
+    listing: Listing[ApiKey] = Listing(
+        {title: partial(_fact, place) for place, title in enumerate(shown)},
+        names=2,
+        facts=len(shown),
+        nothing="no API keys",
+        as_json=lambda key: json.dumps(api_keys.as_object(key)),
+    )
+    listing.show(keys, as_json=as_json)
 
 
 def revoke(
@@ -206,6 +206,10 @@ def _show(text: str, path: Path, key_id: str) -> None:
         discard_output()
         api_keys.revoke(path, [key_id])
         raise UserError("the key could not be printed, and has been revoked again") from error
+
+
+def _fact(place: int, key: ApiKey) -> str:
+    return _facts(key)[place]
 
 
 def _facts(key: ApiKey) -> tuple[str, str, str, str, str, str]:

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from ingest.cli.terminal.output import standard_output
-
 # Lines for a program may be as long as necessary.
 UNBOUNDED = 10_000
 # A smaller width was set by mistake.
@@ -88,12 +86,6 @@ class Table:
             yield _BETWEEN.join(row[: self.names])
             yield from _cut(_BETWEEN.join(filter(None, row[self.names : self.facts])), width)
             yield from _cut(rest, width)
-
-
-def print_table(table: Table, rows: Sequence[Sequence[str]], below: Sequence[str]) -> None:
-    """Print rows to standard output in its width. See `Table.lines`."""
-    with standard_output() as stream:
-        stream.writelines(line + "\n" for line in table.lines(rows, below, width_of(stream)))
 
 
 def _cut(text: str, width: int) -> Iterator[str]:

@@ -6,7 +6,8 @@ from typing import Annotated
 import msgspec
 
 from ingest.lab.shops.shop_modes import ShopModes
-from ingest.lab.upstream.behaviour import Share, parse_latency
+from ingest.lab.upstream.behaviour import Share
+from ingest.lab.upstream.latency import Latency
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -53,7 +54,7 @@ class ShopBehaviour(ShopModes, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Check the latency."""
-        parse_latency(self.latency)
+        Latency.parse(self.latency)
 
 
 def changed(behaviour: ShopBehaviour, changes: Mapping[str, object]) -> ShopBehaviour:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from random import Random
 
-from ingest.lab.shops.bucket import Bucket
+from ingest.lab.bucket import Bucket
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_behaviour import ShopBehaviour, changed
 from ingest.lab.shops.shop_state import ShopState

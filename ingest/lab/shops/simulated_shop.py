@@ -30,7 +30,7 @@ from ingest.lab.shops.shop_site import ShopSite
 from ingest.lab.shops.shop_state import ShopState
 from ingest.lab.shops.shop_views import BrokenPage
 from ingest.lab.shops.webhook_sender import WebhookSender
-from ingest.lab.upstream.behaviour import parse_latency
+from ingest.lab.upstream.latency import Latency
 
 KINDS: Mapping[str, type[Kind]] = MappingProxyType(
     {
@@ -170,9 +170,8 @@ class SimulatedShop:
             return await handler(request)
         behaviour = self.site.behaviour
         self.state.counts["requests"] += 1
-        draw = parse_latency(behaviour.latency)
-        if draw is not None:
-            await asyncio.sleep(draw(self._random))
+        if latency := Latency.parse(behaviour.latency).draw(self._random):
+            await asyncio.sleep(latency)
         response = await self.respond(request, handler)
         response.headers.setdefault("Date", format_datetime(self.state.clock(), usegmt=True))
         return response

@@ -3,22 +3,19 @@
 The command line, `PUT /behaviour`, `GET /behaviour` and code share this type, so that all of them use the same names.
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from random import Random
 from typing import Annotated, Literal
 
 import msgspec
 
 from ingest.lab.described import choices, described
+from ingest.lab.upstream.latency import Latency
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 """A share of all requests for orders, from 0 (none) to 1 (all)."""
-
-LONGEST_LATENCY = 3600.0
 
 SHARES = (
     "error_rate",
@@ -50,7 +47,7 @@ def _fault(text: str) -> msgspec.Meta:
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The responses to requests for orders, which are immediate and correct by default.
 
-    Ranges are checked where a value comes from outside (`checked`, `changed`, decoding JSON).
+    Ranges are checked where a value comes from outside (`changed`, decoding JSON).
 
     The fields are the options of `ingest upstream`. Rejections (401, 429, an outage) are sent without the latency. Of the faults
     that are shares, a request draws at most one, and with `fail_first` only the first requests for each order since the behaviour
@@ -156,19 +153,10 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         """Check fields that depend on each other."""
-        parse_latency(self.latency)
+        Latency.parse(self.latency)
         total = sum(getattr(self, share) for share in SHARES)
         if total > 1 + 1e-9:
             raise ValueError(f"the shares of faults add up to {total:g}, which is more than 1")
-
-
-def checked(behaviour: Behaviour) -> Behaviour:
-    """Return the same behaviour after checking every range.
-
-    Raises:
-        ValueError: a value is out of range (`msgspec.ValidationError` is one).
-    """
-    return changed(behaviour, {})
 
 
 def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
@@ -193,32 +181,3 @@ def _with_form(problem: str) -> str:
 def _with_choices(problem: str) -> str:
     field = re.search(r"^Invalid enum value.*`\$\.(\w+)`$", problem)
     return problem if field is None else f"{problem}: choose {', '.join(choices(Behaviour.__annotations__[field[1]]))}"
-
-
-def parse_latency(text: str) -> Callable[[Random], float] | None:
-    """Read a latency, and return a function that draws one in seconds, or None for no latency.
-
-    Raises:
-        ValueError: the text does not have one of the three forms, or is longer than an hour.
-    """
-    median, comma, sigma = text.removeprefix("lognormal:").partition(",")
-    low, dash, high = text.partition("-")
-    try:
-        if comma and text.startswith("lognormal:"):
-            location, spread = math.log(_seconds(median)), _seconds(sigma)
-            return lambda random: min(random.lognormvariate(location, spread), LONGEST_LATENCY)
-        shortest = _seconds(low)
-        longest = _seconds(high, at_least=shortest) if dash else shortest
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is not a latency; write 0.1, 0.1-0.2 or lognormal:MEDIAN,SIGMA in seconds, at most "
-            f"{LONGEST_LATENCY:.0f}"
-        ) from None
-    return (lambda random: random.uniform(shortest, longest)) if longest else None
-
-
-def _seconds(text: str, at_least: float = 0.0) -> float:
-    seconds = float(text)
-    if not at_least <= seconds <= LONGEST_LATENCY:
-        raise ValueError(text)
-    return seconds

@@ -8,7 +8,6 @@ answered in order, so that each waits as an `Exchange` until the previous respon
 import asyncio
 import socket
 import struct
-import time
 from asyncio import BaseTransport, Protocol, Transport
 from collections import deque
 from http import HTTPStatus
@@ -20,8 +19,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN
-from ingest.lab.upstream.listing import LIST
-from ingest.lab.upstream.posted import posted_query
+from ingest.lab.upstream.listing import LIST, posted_target
 from ingest.lab.upstream.responses import Ending, Response, problem, uncounted, with_connection, without_body
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
@@ -82,7 +80,7 @@ class Connection(Protocol):
         self._reads_on = self._writes_on = False
         for exchange in self._waiting:
             if exchange.response is None or exchange.response.label is not None:
-                self._site.stats.abandoned()
+                self._site.stats.ended("abandoned")
         self._waiting.clear()
         self._site.stats.open_connections -= 1
         self._roster.leave(self)
@@ -146,7 +144,7 @@ class Connection(Protocol):
         method = self._parser.get_method()
         path, query = _split(self._url)
         if path == LIST and method == b"POST":
-            path, query, method = _posted(bytes(self._body))
+            path, query = posted_target(bytes(self._body))
         response, latency = self._found(method, path, query)
         if response is not None and method == b"HEAD":
             response = without_body(response)
@@ -219,7 +217,7 @@ class Connection(Protocol):
         if payload:
             self._transport.write(payload)
         if label is not None:
-            self._site.stats.answered(label, time.monotonic())
+            self._site.stats.ended(label)
         if ending is not Ending.KEEP:
             self._end(ending)
 
@@ -269,14 +267,6 @@ class Roster:
             connection.abort()
         if self._open:
             await self._empty.wait()
-
-
-def _posted(body: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return path, query and method of the GET that is equivalent to a POST with this body."""
-    posted = posted_query(body)
-    if posted.order_id:
-        return ORDERS + posted.order_id, b"", b"GET"
-    return LIST, b"ids=" + posted.ids, b"GET"
 
 
 def _split(url: bytes) -> tuple[bytes, bytes]:

@@ -76,8 +76,7 @@ class Control:
 
     def _show_stats(self, query: bytes, _body: bytes) -> Response:
         without_ids = parse_qs(query).get(b"ids") == [b"0"]
-        report = self._site.report_without_ids() if without_ids else self._site.report()
-        return response(HTTPStatus.OK, msgspec.json.encode(report))
+        return response(HTTPStatus.OK, msgspec.json.encode(self._site.report(with_ids=not without_ids)))
 
     def _reset_stats(self, _query: bytes, _body: bytes) -> Response:
         self._site.stats.reset()

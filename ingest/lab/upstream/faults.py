@@ -1,4 +1,4 @@
-"""Decides which fault a request for an order gets. Pure, given a random generator and the time."""
+"""Decides which fault a request for an order gets. Pure, except for the random generator and the bucket of the rate limit."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -6,7 +6,9 @@ from enum import Enum
 from itertools import accumulate
 from random import Random
 
-from ingest.lab.upstream.behaviour import SHARES, Behaviour, parse_latency
+from ingest.lab.bucket import Bucket
+from ingest.lab.upstream.behaviour import SHARES, Behaviour
+from ingest.lab.upstream.latency import Latency
 
 Accepts = Callable[[bytes | None], bool]
 """Whether a request with this credential is accepted."""
@@ -45,26 +47,6 @@ _DOWN = {
 }
 
 
-class TokenBucket:
-    """Allows `rate` requests per second and a burst of `burst` requests."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._tokens = burst
-        self._filled_at: float | None = None
-
-    def take(self, now: float) -> bool:
-        """Take a token if there is one. `now` is in seconds and monotonic."""
-        if self._filled_at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
-        self._filled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
 class FaultPlan:
     """One behaviour, prepared for evaluation once per request."""
 
@@ -73,7 +55,7 @@ class FaultPlan:
         self._drawn = [Fault(share) for share in SHARES]
         self._thresholds = list(accumulate(shares))
         self._random = random
-        self._latency = parse_latency(behaviour.latency)
+        self._latency = Latency.parse(behaviour.latency)
         self._down = _DOWN[behaviour.down] if behaviour.down else None
         self._accepts = accepts
         self._bucket = self._bucket_of(behaviour)
@@ -85,12 +67,12 @@ class FaultPlan:
         self.guarded = bool(self._down or self._accepts or self._bucket or self._concurrency)
 
     @staticmethod
-    def _bucket_of(behaviour: Behaviour) -> TokenBucket | None:
+    def _bucket_of(behaviour: Behaviour) -> Bucket | None:
         if not behaviour.rate_limit:
             return None
-        return TokenBucket(behaviour.rate_limit, behaviour.rate_burst or max(1.0, behaviour.rate_limit))
+        return Bucket(behaviour.rate_limit, behaviour.rate_burst or max(1.0, behaviour.rate_limit))
 
-    def refuse(self, authorization: bytes | None, concurrency: int, now: float) -> Fault | None:
+    def refuse(self, authorization: bytes | None, concurrency: int) -> Fault | None:
         """Return why a request is rejected before processing, or None. This is only needed if the plan is `guarded`.
 
         `concurrency` is the number of requests in progress, including this one.
@@ -101,7 +83,7 @@ class FaultPlan:
             return Fault.UNAUTHORIZED
         if self._concurrency and concurrency > self._concurrency:
             return Fault.THROTTLED
-        if self._bucket and not self._bucket.take(now):
+        if self._bucket and not self._bucket.take():
             return Fault.THROTTLED
         return None
 
@@ -121,4 +103,4 @@ class FaultPlan:
 
     def draw_latency(self) -> float:
         """Return the seconds until the response."""
-        return self._latency(self._random) if self._latency else 0.0
+        return self._latency.draw(self._random)

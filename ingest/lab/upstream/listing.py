@@ -1,11 +1,15 @@
 """The list endpoint, which returns several orders in one request: `GET /orders?ids=a,b,c`.
 
+A POST contains the IDs in its body, as `{"id": "a"}`, or `{"ids": ["a", "b"]}` for a list.
+
 As in most shops, orders that do not exist are missing from the response. The response is `{"orders":[…]}` in the order
 of the request, or only the array with `list_shape=array`.
 """
 
 from http import HTTPStatus
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
 
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
@@ -26,6 +30,25 @@ def listed_keys(query: bytes) -> list[bytes]:
             # As most APIs do, it decodes the value before it divides it, so that no ID can contain a comma.
             return [ORDERS + order_id for order_id in unquote_to_bytes(value).split(b",")]
     return []
+
+
+class _Posted(msgspec.Struct, frozen=True):
+    """The body of a request for one order, or for several."""
+
+    id: str = ""
+    ids: list[str] | str = []
+
+
+def posted_target(body: bytes) -> tuple[bytes, bytes]:
+    """Return path and query of the GET that is equivalent to a POST with this body. An unreadable body contains no order."""
+    try:
+        posted = msgspec.json.decode(body, type=_Posted)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        posted = _Posted()
+    if posted.id:
+        return ORDERS + posted.id.encode(), b""
+    ids = posted.ids if isinstance(posted.ids, str) else ",".join(posted.ids)
+    return LIST, b"ids=" + quote(ids, safe=",").encode()
 
 
 def listing(catalogue: Catalogue, keys: list[bytes], behaviour: Behaviour) -> Response:

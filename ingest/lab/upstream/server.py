@@ -4,13 +4,12 @@ import asyncio
 import errno
 import secrets
 import ssl
-import time
 from random import Random
 from types import TracebackType
 from typing import Self
 
 from ingest.domain.errors import UserError
-from ingest.lab.upstream.behaviour import Behaviour, changed, checked
+from ingest.lab.upstream.behaviour import Behaviour, changed
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.connection import Connection, Roster
 from ingest.lab.upstream.control import Control
@@ -18,7 +17,7 @@ from ingest.lab.upstream.credentials import TOKEN, Authority
 from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.upstream.site import Site
-from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
+from ingest.lab.upstream.stats import StatsReport
 from ingest.lab.upstream.wheel import Wheel
 
 BACKLOG = 4096
@@ -56,7 +55,7 @@ class SimulatedApi:
         self._host = host
         self._tls = tls
         self._port = port
-        self._site = Site(sample_orders(), checked(behaviour or Behaviour()), Random(self.seed))
+        self._site = Site(sample_orders(), changed(behaviour or Behaviour(), {}), Random(self.seed))
         self._control = Control(self._site)
 
     async def __aenter__(self) -> Self:
@@ -83,7 +82,6 @@ class SimulatedApi:
         self.token_url = f"{self.base_url}{TOKEN.decode()}"
         self.url_template = f"{self.base_url}{ORDERS.decode()}{{order_id}}"
         self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
-        self._sample()
         return self
 
     async def __aexit__(
@@ -91,7 +89,6 @@ class SimulatedApi:
     ) -> None:
         """Stop immediately, and drop requests in flight like a server that crashes."""
         self._server.close()
-        self._sampler.cancel()
         self._wheel.stop()
         await self._roster.close()
         await self._server.wait_closed()
@@ -131,11 +128,6 @@ class SimulatedApi:
     def delete_order(self, order_id: str) -> None:
         """Respond with 404 for an order from now on."""
         self._site.catalogue.delete(ORDERS + order_id.encode())
-
-    def _sample(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._site.stats.sample(time.monotonic())
-        self._sampler = loop.call_later(SAMPLE_INTERVAL, self._sample)
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> str:

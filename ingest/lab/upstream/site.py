@@ -59,7 +59,7 @@ class Site:
         if window is not None and (refusal := window.take(now)) is not None:
             return window.stamped(refusal, now), 0.0
         if plan.guarded:
-            fault = plan.refuse(authorization, self.stats.concurrency, now)
+            fault = plan.refuse(authorization, self.stats.concurrency)
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
         response: Response | None = right if window is None else window.stamped(right, now)
@@ -72,11 +72,7 @@ class Site:
             return self._faulty.to(Fault.OVERLOADED, order_id_of(key), right, time.time()), 0.0
         return response, latency
 
-    def report(self) -> StatsReport:
-        """Return the counters, including requests by order."""
-        by_id = {order_id_of(key): count for key, count in self.stats.by_key.items()}
-        return self.stats.report(by_id)
-
-    def report_without_ids(self) -> StatsReport:
-        """Return the counters without the requests by order, of which there can be a million."""
-        return self.stats.report({})
+    def report(self, *, with_ids: bool = True) -> StatsReport:
+        """Return the counters, and on request the number of requests for each order, of which there can be a million."""
+        by_key = self.stats.by_key if with_ids else {}
+        return self.stats.report({order_id_of(key): count for key, count in by_key.items()})

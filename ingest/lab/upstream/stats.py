@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-SAMPLE_INTERVAL = 0.1
-"""Seconds between two samples of the count, for the rate over the last second."""
-
 
 class Moment(msgspec.Struct, frozen=True):
     """A point in time on both clocks, in seconds."""
@@ -29,8 +26,6 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
         concurrency: requests in progress.
         peak_concurrency: maximum of `concurrency`.
         busiest_second: maximum number of requests received within any second.
-        rate_mean: responses per second between the first request and the last response.
-        rate_last_second: responses during the last second.
         first_request: time of the first request.
         last_request: time of the last request.
         open_connections: open connections, including the connection of this request.
@@ -43,11 +38,14 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     peak_concurrency: int
     busiest_second: int
-    rate_mean: float
-    rate_last_second: float
     first_request: Moment | None
     last_request: Moment | None
     open_connections: int
+
+    @property
+    def failures(self) -> int:
+        """Responses without an order. A truncated response counts as an order."""
+        return sum(count for status, count in self.by_status.items() if status != "200")
 
 
 class Stats:
@@ -70,10 +68,6 @@ class Stats:
         self.busiest_second = 0
         # Times of the last second's requests.
         self._arrivals: deque[float] = deque()
-        self._answered = 0
-        self._answered_at = 0.0
-        # (time, responses until then) for slightly more than the last second.
-        self._samples: deque[tuple[float, int]] = deque(maxlen=round(1 / SAMPLE_INTERVAL) + 1)
 
     def arrived(self, key: bytes, now: float) -> None:
         """Count a received request."""
@@ -97,25 +91,13 @@ class Stats:
         for key in keys[1:]:
             self.by_key[key] = self.by_key.get(key, 0) + 1
 
-    def answered(self, label: str, now: float) -> None:
-        """Count the response to a request."""
+    def ended(self, label: str) -> None:
+        """Count the response to a request, or `abandoned` for a client that disconnected before the response."""
         self.concurrency -= 1
         self.by_status[label] += 1
-        self._answered += 1
-        self._answered_at = now
-
-    def abandoned(self) -> None:
-        """Count a request whose client disconnected before the response."""
-        self.concurrency -= 1
-        self.by_status["abandoned"] += 1
-
-    def sample(self, now: float) -> None:
-        """Record the number of responses, every `SAMPLE_INTERVAL`."""
-        self._samples.append((now, self._answered))
 
     def report(self, by_id: dict[str, int]) -> StatsReport:
         """Return the current counters."""
-        now = time.monotonic()
         return StatsReport(
             requests=self.requests,
             orders=self.requests + self.extra_orders,
@@ -124,23 +106,10 @@ class Stats:
             concurrency=self.concurrency,
             peak_concurrency=self.peak,
             busiest_second=self.busiest_second,
-            rate_mean=self._rate_mean(),
-            rate_last_second=self._rate_last_second(now),
             first_request=_moment(self.first_at),
             last_request=_moment(self.last_at),
             open_connections=self.open_connections,
         )
-
-    def _rate_mean(self) -> float:
-        span = self._answered_at - self.first_at if self.first_at is not None else 0.0
-        return self._answered / span if span > 0 else 0.0
-
-    def _rate_last_second(self, now: float) -> float:
-        """Responses in the last second, or all responses if there is less than a second of samples."""
-        if len(self._samples) < (self._samples.maxlen or 0):
-            return float(self._answered)
-        since, before = self._samples[0]
-        return (self._answered - before) / max(now - since, 1.0)
 
 
 def _moment(monotonic: float | None) -> Moment | None:

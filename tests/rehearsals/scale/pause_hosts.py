@@ -82,7 +82,7 @@ class Rehearsal:
         sent = self._apis[_PAUSED].stats().requests
         during = await self._rates(_PAUSE_SECONDS)
         stats = self._apis[_PAUSED].stats()
-        last = stats.last_request if stats.last_request is not None else began
+        last = stats.last_request.unix if stats.last_request is not None else began
         say(f"paused: the last request began {last - ended:.2f} s after the command: {_shown(during)}")
         slowest = min(during[source] / before[source] for source in _SOURCES if source != _PAUSED)
         self.findings.figures |= {

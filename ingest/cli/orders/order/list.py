@@ -5,24 +5,39 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ingest.cli.invocation import backends_of_sources, say
+from ingest.cli.listing import Listing, say_more
 from ingest.cli.options import AsJson, Sources
 from ingest.cli.orders.filter_options import selecting
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_age, format_time
-from ingest.cli.terminal.width import Table, width_of
+from ingest.cli.terminal.width import width_of
 from ingest.domain.errors import StoreTooSlow, UserError
 from ingest.domain.orders.order_filter import OrderFilter
-from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
 
-_TABLE = Table(("order", "status", "stored", "placed", "total", "customer"), names=1, facts=5)
+_ORDERS: Listing[Mapping[str, Any]] = Listing(
+    {
+        "order": lambda found: printable(found["order"]["id"], 128),
+        "status": lambda found: printable(found["order"]["status"], 32),
+        "stored": lambda found: format_age(found["row"]["ingested_at"], datetime.now(UTC)),
+        "placed": lambda found: format_time(found["order"]["placed_at"]),
+        "total": lambda found: f"{found['order']['total']} {printable(found['order']['currency'], 8)}",
+        "customer": lambda found: printable(found["order"]["customer_id"] or "", 64),
+    },
+    names=1,
+    facts=5,
+    nothing="no stored order matches",
+    as_json=lambda found: printable_json(msgspec.json.encode(found).decode()),
+    source=lambda found: str(found["source"]),
+)
 
 
 @selecting
@@ -53,44 +68,28 @@ def list_(
     except StoreTooSlow as error:
         raise UserError("the search took too long: run `ingest migrate --search-indexes` once") from error
     if not shown:
-        say("no stored order matches")
+        say(_ORDERS.nothing)
     if has_more:
-        say(f"there are more than these {limit:,}: --limit lists more")
+        say_more(limit)
 
 
 async def _print(
     sources: "Sequence[Backends]", selection: OrderFilter, limit: int, *, as_json: bool
 ) -> tuple[int, bool]:
     """Print the orders, and return how many there are, and whether more match."""
-    import msgspec
-
     from ingest.operations.stored_orders.order_list import list_orders
 
-    rows: list[tuple[str, ...]] = []
-    shown, is_named = 0, any(each.source != UNNAMED for each in sources)
+    rows: list[Mapping[str, Any]] = []
+    shown = 0
     with standard_output() as stream:
         async with aclosing(list_orders(sources, selection, limit + 1)) as orders:
             async for order in orders:
                 if (shown := shown + 1) > limit:
                     break
                 if as_json:
-                    stream.write(printable_json(msgspec.json.encode(order).decode()) + "\n")
+                    stream.write(_ORDERS.as_json(order) + "\n")
                 else:
-                    rows.append((order["source"], *_row(order)) if is_named else _row(order))
+                    rows.append(order)
         if rows:
-            table = _TABLE.with_column("source") if is_named else _TABLE
-            below = [row[-1] for row in rows]
-            stream.writelines(line + "\n" for line in table.lines(rows, below, width_of(stream)))
+            stream.writelines(line + "\n" for line in _ORDERS.lines(rows, width_of(stream)))
     return min(shown, limit), shown > limit
-
-
-def _row(order: Mapping[str, Any]) -> tuple[str, ...]:
-    given, row = order["order"], order["row"]
-    return (
-        printable(given["id"], 128),
-        printable(given["status"], 32),
-        format_age(row["ingested_at"], datetime.now(UTC)),
-        format_time(given["placed_at"]),
-        f"{given['total']} {printable(given['currency'], 8)}",
-        printable(given["customer_id"] or "", 64),
-    )

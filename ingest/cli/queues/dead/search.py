@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import IO, Any
 
-from ingest.cli.invocation import say
+from ingest.cli.queues.entry_lists import say_missing, unavailable_lines
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
-from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
 from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
@@ -32,10 +32,7 @@ def search(
         data_stream: where they are written at the same time.
     """
     found = run_with_progress(activity, find, data_stream=data_stream)
-    for missing in sorted(found.missing):
-        say(f"no dead letter for {printable(missing)}")
-    for (_, queue), error in found.unavailable.items():
-        say(f"the dead letters of {queue} are missing: {error}")
+    say_missing(EntryKind.DEAD_LETTERS, found)
     return found
 
 
@@ -51,8 +48,7 @@ def print_json(
     with standard_output() as stream:
         find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit, reader=reader)
         found = search(find, data_stream=stream)
-        for (source, queue), error in found.unavailable.items():
-            stream.write(json.dumps({"source": source, "queue": queue, "unavailable": error}) + "\n")
+        stream.writelines(unavailable_lines(found.unavailable))
         return found
 
 

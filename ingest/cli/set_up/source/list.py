@@ -1,27 +1,22 @@
 """`ingest source list`: shows one line for each source."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ingest.cli.invocation import start
+from ingest.cli.listing import LONGEST_ERROR, Listing
 from ingest.cli.options import AsJson
-from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_duration
-from ingest.cli.terminal.width import Table, width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.state.source_states import SourceState
     from ingest.settings import Settings
 
-_COLUMNS = ("waiting", "pending", "retries", "dead", "lag", "workers", "quota", "state")
-_TABLE = Table(("source", *_COLUMNS), names=1, facts=6)
-_TABLE_OF_KINDS = Table(("source", "kind", *_COLUMNS), names=2, facts=7)
-_LONGEST_ERROR = 100
 _UNNAMED = "(unnamed)"
 
 
@@ -51,35 +46,40 @@ def list_(*, as_json: AsJson = False) -> None:
         for name, each in sources.items()
     ]
     states = run_interruptible(read_states(listed))
-    with standard_output() as stream:
-        if as_json:
-            for state in states:
-                found = asdict(state) | {
-                    "id_problems": state.queue.id_problems,
-                    "poll": _poll(state),
-                    "kind": kinds.get(state.source),
-                    "quota": _quota(sources[state.source]),
-                }
-                print(printable_json(json.dumps(found, ensure_ascii=False)), file=stream)
-            return
-        rows = [_row(state, sources[state.source]) for state in states]
-        below = [f"workers {workers}  quota {quota}  {condition}" for *_, workers, quota, condition in rows]
-        table = _TABLE
-        if kinds:
-            table, rows = _TABLE_OF_KINDS, [(row[0], kinds.get(row[0], "-"), *row[1:]) for row in rows]
-        stream.writelines(f"{line}\n" for line in table.lines(rows, below, width_of(stream)))
+    _listing(sources, kinds).show(states, as_json=as_json)
 
 
-def _row(state: "SourceState", settings: "Settings") -> tuple[str, ...]:
-    queue, lag = state.queue, state.queue.oldest_age
-    return (
-        state.source or _UNNAMED,
-        "unknown" if queue.depth is None else f"{queue.depth:,}",
-        *(f"{count:,}" for count in (queue.pending, queue.retries, queue.dead)),
-        "-" if lag is None else format_duration(lag),
-        f"{state.workers:,}",
-        ", ".join(_limits(_quota(settings))) or "-",
-        _condition(state),
+def _listing(sources: "Mapping[str, Settings]", kinds: Mapping[str, str]) -> "Listing[SourceState]":
+    def as_object(state: "SourceState") -> dict[str, Any]:
+        return asdict(state) | {
+            "id_problems": state.queue.id_problems,
+            "poll": _poll(state),
+            "kind": kinds.get(state.source),
+            "quota": _quota(sources[state.source]),
+        }
+
+    def quota(state: "SourceState") -> str:
+        return ", ".join(_limits(_quota(sources[state.source]))) or "-"
+
+    kind: dict[str, Callable[[SourceState], str]] = {"kind": lambda state: kinds.get(state.source, "-")}
+    return Listing(
+        {
+            "source": lambda state: state.source or _UNNAMED,
+            **(kind if kinds else {}),
+            "waiting": lambda state: "unknown" if state.queue.depth is None else f"{state.queue.depth:,}",
+            "pending": lambda state: f"{state.queue.pending:,}",
+            "retries": lambda state: f"{state.queue.retries:,}",
+            "dead": lambda state: f"{state.queue.dead:,}",
+            "lag": lambda state: "-" if state.queue.oldest_age is None else format_duration(state.queue.oldest_age),
+            "workers": lambda state: f"{state.workers:,}",
+            "quota": quota,
+            "state": _condition,
+        },
+        names=2 if kinds else 1,
+        facts=7 if kinds else 6,
+        nothing="no sources",
+        as_json=lambda state: printable_json(json.dumps(as_object(state), ensure_ascii=False)),
+        below=lambda row: f"workers {row[-3]}  quota {row[-2]}  {row[-1]}",
     )
 
 
@@ -87,7 +87,7 @@ def _condition(state: "SourceState") -> str:
     condition = "; ".join([_activity(state), *state.queue.id_problems])
     poll = state.poll
     if poll is not None and poll.error:
-        return f"{condition}, list not read: {printable(poll.error, _LONGEST_ERROR)}"
+        return f"{condition}, list not read: {printable(poll.error, LONGEST_ERROR)}"
     if poll is not None and poll.looked_at is not None:
         return f"{condition}, polled {format_duration(_age(poll.looked_at))} ago"
     return condition
@@ -111,7 +111,7 @@ def _poll(state: "SourceState") -> dict[str, Any] | None:
 
 def _activity(state: "SourceState") -> str:
     if state.errors:
-        return f"{state.activity}: {printable('; '.join(state.errors), _LONGEST_ERROR)}"
+        return f"{state.activity}: {printable('; '.join(state.errors), LONGEST_ERROR)}"
     if state.throttled_for:
         return f"{state.activity} for {format_duration(state.throttled_for)}"
     return state.activity

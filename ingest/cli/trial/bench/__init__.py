@@ -1,15 +1,17 @@
 """`ingest bench`: measures the service, and the alternatives to it. This module has the benches with few options."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from ingest.bench.backpressure.plan import Plan as BackpressurePlan
+from ingest.bench.http.plan import Plan as HttpPlan
+from ingest.cli.field_options import with_fields_of
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 COMMANDS = ("pipeline", "patterns", "backpressure", "select", "adaptive", "http")
-
-_LATENCIES = ("100-200", "100-110")
 
 
 def bench() -> None:
@@ -26,17 +28,16 @@ def bench() -> None:
     """
 
 
+@with_fields_of(BackpressurePlan)
 def backpressure(
     *,
-    calls: Annotated[int, typer.Option(help="Calls to make in each way.", min=1, max=10_000_000)] = 100_000,
-    limit: Annotated[int, typer.Option(help="Calls in flight, at most.", min=1, max=100_000)] = 500,
+    plan: BackpressurePlan,
     latency: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LOW-HIGH", help="Milliseconds that a call takes. Repeatable.", show_default="100-200 and 100-110"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the latencies, which are the same for every way.")] = 1,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,23 +55,19 @@ def backpressure(
     `ingest bench backpressure --output results` also writes a table, JSON and a chart into a directory.
     """
     from ingest.bench.backpressure.calls import Latency
-    from ingest.bench.backpressure.compare import Plan, run
+    from ingest.bench.backpressure.compare import run
 
     try:
-        latencies = [Latency.parse(text) for text in dict.fromkeys(latency or _LATENCIES)]
+        latencies = [Latency.parse(text) for text in dict.fromkeys(latency or ())]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--latency") from error
-    publish(partial(run, Plan(latencies, calls, limit, seed)), output, as_json=as_json)
+    publish(partial(run, replace(plan, latencies=latencies or plan.latencies)), output, as_json=as_json)
 
 
+@with_fields_of(HttpPlan)
 def http(
     *,
-    clients: Annotated[int, typer.Option(help="Connections.", min=1, max=5_000)] = 200,
-    processes: Annotated[int, typer.Option(help="Processes of each server.", min=1, max=64)] = 1,
-    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 30.0,
-    streamed: Annotated[
-        int, typer.Option(help="Orders of one streamed request, of the case ndjson.", min=1, max=100_000)
-    ] = 100_000,
+    plan: HttpPlan,
     case: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,9 +92,9 @@ def http(
 
     `ingest bench http --output results` also writes tables, JSON and charts into a directory.
     """
-    from ingest.bench.http.compare import CASES, Plan, run
+    from ingest.bench.http.compare import CASES, run
 
     if unknown := next((name for name in case or () if name not in CASES), None):
         raise typer.BadParameter(f"{unknown!r} is none of {', '.join(CASES)}", param_hint="--case")
     chosen = tuple(name for name in CASES if not case or name in case)
-    publish(partial(run, Plan(chosen, clients, processes, seconds, streamed)), output, as_json=as_json)
+    publish(partial(run, replace(plan, cases=chosen)), output, as_json=as_json)

@@ -1,26 +1,22 @@
 """`ingest bench patterns`: compares the service with usual ways of doing its work."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from ingest.bench.patterns.plan import Pattern, Plan
+from ingest.cli.field_options import with_fields_of
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 from ingest.telemetry.logs import setup_logs
 
 
+@with_fields_of(Plan)
 def patterns(
     *,
-    orders: Annotated[int, typer.Option(help="Orders for each pattern.", min=1, max=100_000)] = 10_000,
-    latency: Annotated[float, typer.Option(help="Seconds until the simulated API responds.", min=0, max=60)] = 0.3,
-    throttle: Annotated[
-        int, typer.Option(help="Concurrent requests above which the API responds with 429. 0 for no limit.", min=0)
-    ] = 0,
-    kill: Annotated[
-        bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")
-    ] = True,
+    plan: Plan,
     only: Annotated[
         list[Pattern] | None,
         typer.Option(help=f"One to run, of {', '.join(Pattern)}; may be repeated. [all]", metavar="PATTERN"),
@@ -49,5 +45,4 @@ def patterns(
 
     setup_logs("console", "info")
     chosen = tuple(pattern for pattern in Pattern if not only or pattern in only)
-    plan = Plan(orders, latency, throttle, kill, chosen)
-    publish(partial(run, plan, ProgressDisplay), output, as_json=as_json)
+    publish(partial(run, replace(plan, patterns=chosen), ProgressDisplay), output, as_json=as_json)

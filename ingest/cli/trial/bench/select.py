@@ -1,24 +1,22 @@
 """`ingest bench select`: an async pool against a sync pool in threads."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from ingest.bench.select.plan import Plan
+from ingest.cli.field_options import with_fields_of
 from ingest.cli.trial.bench.output import AsJson, Output, publish
 
 
+@with_fields_of(Plan)
 def select(
     *,
-    clients: Annotated[int, typer.Option(help="Clients at a time.", min=1, max=5_000)] = 2_000,
+    plan: Plan,
     pool: Annotated[str, typer.Option(metavar="N,N,…", help="Connections of each server process.")] = "10,20,50",
     processes: Annotated[str, typer.Option(metavar="N,N,…", help="Server processes, on one port.")] = "1,2",
-    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 5.0,
-    orders: Annotated[int, typer.Option(help="Orders in the table.", min=1, max=10_000)] = 10_000,
-    blocking_every: Annotated[int, typer.Option(help="One in this many requests has a slow call.", min=1)] = 100,
-    blocking_clients: Annotated[
-        int, typer.Option(help="Clients at a time where slow calls are compared.", min=1, max=5_000)
-    ] = 200,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,18 +36,10 @@ def select(
 
     `ingest bench select --output results` also writes tables, JSON and charts into a directory.
     """
-    from ingest.bench.select.compare import Plan, run
+    from ingest.bench.select.compare import run
 
-    plan = Plan(
-        clients=clients,
-        pools=numbers("--pool", pool, most=500),
-        processes=numbers("--processes", processes, most=16),
-        seconds=seconds,
-        orders=orders,
-        blocking_every=blocking_every,
-        blocking_clients=blocking_clients,
-    )
-    publish(partial(run, plan), output, as_json=as_json)
+    pools, counts = numbers("--pool", pool, most=500), numbers("--processes", processes, most=16)
+    publish(partial(run, replace(plan, pools=pools, processes=counts)), output, as_json=as_json)
 
 
 def numbers(option: str, text: str, *, most: int) -> list[int]:

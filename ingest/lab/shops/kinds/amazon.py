@@ -8,10 +8,9 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from ingest.lab.shops.kinds.amazon_documents import order_2026, order_id, order_items_v0, order_v0
-from ingest.lab.shops.kinds.kind import Document, Kind, Webhook, decimal_number, json_response, page_number, read_time
+from ingest.lab.shops.kinds.kind import Document, Kind, decimal_number, existing, json_response, page_number, read_time
 from ingest.lab.shops.making import Traits
 from ingest.lab.shops.orders import ShopOrder
-from ingest.lab.shops.shop_state import Event
 
 _ITEMS = 25  # in a page
 
@@ -32,7 +31,10 @@ _GET_ITEMS = _Operation("getOrderItems", 0.5, 30)
 
 
 class Amazon(Kind):
-    """The API of the account, in a European marketplace, where prices include tax."""
+    """The API of the account, in a European marketplace, where prices include tax.
+
+    Amazon sends notifications to queues of AWS only, and no webhooks.
+    """
 
     token = "Atzr|simulated"  # noqa: S105  a default for tests
     traits = Traits(taxes_included=True, duties=False)
@@ -51,16 +53,12 @@ class Amazon(Kind):
         """See `Kind`."""
         return (
             web.post("/auth/o2/token", self._login),
-            web.get("/orders/2026-01-01/orders", self._search),
-            web.get("/orders/2026-01-01/orders/{id}", self._one),
-            web.get("/orders/v0/orders", self._list_v0),
-            web.get("/orders/v0/orders/{id}", self._one_v0),
-            web.get("/orders/v0/orders/{id}/orderItems", self._items_v0),
+            web.get("/orders/2026-01-01/orders", self._guarded(self._search, _SEARCH)),
+            web.get("/orders/2026-01-01/orders/{id}", self._guarded(self._one, _GET)),
+            web.get("/orders/v0/orders", self._guarded(self._list_v0, _GET_ORDERS)),
+            web.get("/orders/v0/orders/{id}", self._guarded(self._one_v0, _GET_V0)),
+            web.get("/orders/v0/orders/{id}/orderItems", self._guarded(self._items_v0, _GET_ITEMS)),
         )
-
-    def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:  # noqa: ARG002  it sends none
-        """See `Kind`. Amazon sends notifications to queues of AWS only."""
-        return None
 
     async def _login(self, request: web.Request) -> web.Response:
         form = {name: values[-1] for name, values in parse_qs(await request.text()).items()}
@@ -84,73 +82,51 @@ class Amazon(Kind):
         return json_response(token, headers={"Cache-Control": "no-store"})
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request, _GET)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing(_GET)
-        return self._stamped(_GET, json_response({"order": order_2026(order, _included(request))}))
+        order = self._requested(request)
+        return json_response({"order": order_2026(order, _included(request))})
 
     async def _search(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request, _SEARCH)) is not None:
-            return refused
         query, included = request.query, _included(request)
         names = ("createdAfter", "createdBefore", "lastUpdatedAfter", "lastUpdatedBefore")
-        try:
-            found = self._listed(query, *names)
-            shown, token = self._page(found, query.get("paginationToken"), query.get("maxResultsPerPage"))
-        except ValueError as error:
-            return self._stamped(_SEARCH, _error(400, "InvalidInput", str(error)))
+        found = self._listed(query, *names)
+        shown, token = self._page(found, query.get("paginationToken"), query.get("maxResultsPerPage"))
         body: Document = {"orders": [order_2026(order, included) for order in shown]}
         self._site.page_served(shown)
         if token:
             body["pagination"] = {"nextToken": token}
         body["lastUpdatedBefore"] = query.get("lastUpdatedBefore", f"{self._latest():%Y-%m-%dT%H:%M:%SZ}")
-        return self._stamped(_SEARCH, json_response(body))
+        return json_response(body)
 
     async def _one_v0(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request, _GET_V0)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing(_GET_V0)
-        return self._stamped(_GET_V0, json_response({"payload": order_v0(order)}))
+        order = self._requested(request)
+        return json_response({"payload": order_v0(order)})
 
     async def _items_v0(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request, _GET_ITEMS)) is not None:
-            return refused
-        order = self._views.read(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing(_GET_ITEMS)
+        order = existing(self._views.read(self.number(request.match_info["id"])))
         items = order_items_v0(order)
         first = decimal_number(request.query.get("NextToken", "0")) or 0
         payload: Document = {"AmazonOrderId": order_id(order.number), "OrderItems": items[first : first + _ITEMS]}
         if first + _ITEMS < len(items):
             payload["NextToken"] = str(first + _ITEMS)
-        return self._stamped(_GET_ITEMS, json_response({"payload": payload}))
+        return json_response({"payload": payload})
 
     async def _list_v0(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request, _GET_ORDERS)) is not None:
-            return refused
         query = request.query
         if not query.get("MarketplaceIds"):
-            return self._stamped(_GET_ORDERS, _error(400, "InvalidInput", "Missing required 'MarketplaceIds'."))
+            raise ValueError("Missing required 'MarketplaceIds'.")
         if "AmazonOrderIds" in query:
             fetched = [self._views.fetch(self.number(one)) for one in query["AmazonOrderIds"].split(",")]
             orders = [order_v0(order) for order in fetched if order is not None]
-            return self._stamped(_GET_ORDERS, json_response({"payload": {"Orders": orders}}))
+            return json_response({"payload": {"Orders": orders}})
         names = ("CreatedAfter", "CreatedBefore", "LastUpdatedAfter", "LastUpdatedBefore")
-        try:
-            found = self._listed(query, *names)
-            shown, token = self._page(found, query.get("NextToken"), query.get("MaxResultsPerPage"))
-        except ValueError as error:
-            return self._stamped(_GET_ORDERS, _error(400, "InvalidInput", str(error)))
+        found = self._listed(query, *names)
+        shown, token = self._page(found, query.get("NextToken"), query.get("MaxResultsPerPage"))
         payload: Document = {"Orders": [order_v0(order) for order in shown]}
         self._site.page_served(shown)
         if token:
             payload["NextToken"] = token
         payload["LastUpdatedBefore"] = f"{self._latest():%Y-%m-%dT%H:%M:%SZ}"
-        return self._stamped(_GET_ORDERS, json_response({"payload": payload}))
+        return json_response({"payload": payload})
 
     def _listed(
         self, query: Mapping[str, str], created_after: str, created_before: str, updated_after: str, updated_before: str
@@ -197,19 +173,23 @@ class Amazon(Kind):
         last = page.selected[-1]
         return page.shown, f"{int(last.listed_at.timestamp())}_{last.number}_{self._views.new_cursor()}"
 
-    def _refusal(self, request: web.Request, operation: _Operation) -> web.Response | None:
+    def _refusal(self, request: web.Request, *limits: _Operation) -> web.Response | None:
+        (operation,) = limits
         if not self._site.is_issued(request.headers.get("x-amz-access-token", "")):
-            self._state.counts["unauthorized"] += 1
-            return _error(403, "Unauthorized", "Access to requested resource is denied.")
+            return self._unauthorized(_error(403, "Unauthorized", "Access to requested resource is denied."))
         if not self._site.takes(self._site.bucket(*operation)):
             # Without a rate and without Retry-After.
             return _error(429, "QuotaExceeded", "You exceeded your quota for the requested resource.")
         return None
 
-    def _missing(self, operation: _Operation) -> web.Response:
-        return self._stamped(operation, _error(404, "NotFound", "Resource not found."))
+    def _missing(self) -> web.Response:
+        return _error(404, "NotFound", "Resource not found.")
 
-    def _stamped(self, operation: _Operation, response: web.Response) -> web.Response:
+    def _invalid(self, problem: str) -> web.Response:
+        return _error(400, "InvalidInput", problem)
+
+    def _stamped(self, response: web.Response, *limits: _Operation) -> web.Response:
+        (operation,) = limits
         response.headers["x-amzn-RateLimit-Limit"] = f"{self._site.bucket(*operation).rate:g}"
         response.headers["x-amzn-RequestId"] = f"{self._state.counts['requests']:032x}"
         return response

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from ingest.lab.shops.kinds.kind import Document
-from ingest.lab.shops.orders import ZERO, Amount, Line, ShopOrder
+from ingest.lab.shops.orders import NO_AMOUNT, ZERO, Line, ShopOrder
 
 MARKETPLACE, MARKETPLACE_NAME = "A1PA6795UKMFR9", "Amazon.de"
 _STATUSES = {"pending": "PENDING", "paid": "UNSHIPPED", "shipped": "SHIPPED", "cancelled": "CANCELLED"}
@@ -63,7 +63,8 @@ def _item_2026(order: ShopOrder, index: int, line: Line, included: AbstractSet[s
     if "PROCEEDS" in included:
         before, after = order.amount(line.subtotal), order.line_amount(line)
         # Charges of the whole order belong to its first item.
-        shipping, wrapping, fee = _extras(order) if index == 0 else (Amount(ZERO), Amount(ZERO), ZERO)
+        extras = order.shipping_amount, order.wrapping_amount, order.fee
+        shipping, wrapping, fee = extras if index == 0 else (NO_AMOUNT, NO_AMOUNT, ZERO)
         breakdowns = {
             "ITEM": before.ex_tax,
             "SHIPPING": shipping.ex_tax,
@@ -152,10 +153,6 @@ def _item_v0(order: ShopOrder, index: int, line: Line) -> Document:
 
 
 _ALWAYS = frozenset({"ItemPrice", "ItemTax"})
-
-
-def _extras(order: ShopOrder) -> tuple[Amount, Amount, Decimal]:
-    return order.shipping_amount, order.wrapping_amount, order.fee
 
 
 def _item_id(order: ShopOrder, index: int) -> str:

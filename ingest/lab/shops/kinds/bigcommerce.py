@@ -15,7 +15,7 @@ from ingest.lab.shops.kinds.kind import (
     Document,
     Kind,
     Webhook,
-    decimal_number,
+    existing,
     hmac_base64,
     json_response,
     page_number,
@@ -32,23 +32,16 @@ _SCOPES = {"created": "store/order/created", "updated": "store/order/updated", "
 class BigCommerce(Kind):
     """The API of the store."""
 
-    def order_id(self, number: int) -> str:
-        """See `Kind`."""
-        return str(FIRST_ID + number)
-
-    def number(self, order_id: str) -> int | None:
-        """See `Kind`."""
-        found = decimal_number(order_id)
-        return None if found is None else found - FIRST_ID
+    first_id = FIRST_ID
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
         return (
-            web.get(_API + "/v2/orders", self._list),
-            web.get(_API + "/v2/orders/{id}", self._one),
-            web.get(_API + "/v2/orders/{id}/products", self._products),
-            web.get(_API + "/v2/orders/{id}/shipping_addresses", self._addresses),
-            web.post(_API + "/v3/hooks", self._create_webhook),
+            web.get(_API + "/v2/orders", self._guarded(self._list)),
+            web.get(_API + "/v2/orders/{id}", self._guarded(self._one)),
+            web.get(_API + "/v2/orders/{id}/products", self._guarded(self._products)),
+            web.get(_API + "/v2/orders/{id}/shipping_addresses", self._guarded(self._addresses)),
+            web.post(_API + "/v3/hooks", self._guarded(self._create_webhook)),
         )
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
@@ -75,12 +68,8 @@ class BigCommerce(Kind):
         return Webhook(body, headers)
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing()
-        return self._stamped(json_response(self._document(order, with_fees=_includes_fees(request.query))))
+        order = self._requested(request)
+        return json_response(self._document(order, with_fees=_includes_fees(request.query)))
 
     def _document(self, order: ShopOrder, *, with_fees: bool) -> Document:
         document = bigcommerce_order(order, self._site.base_url, with_fees=with_fees)
@@ -88,51 +77,36 @@ class BigCommerce(Kind):
         return {**document, **incomplete} if self._site.behaviour.is_draft(order.number) else document
 
     async def _products(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.read(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing()
+        order = existing(self._views.read(self.number(request.match_info["id"])))
         return self._page(
             [bigcommerce_product(order, index, line) for index, line in enumerate(order.lines)], request.query
         )
 
     async def _addresses(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.read(self.number(request.match_info["id"]))
-        if order is None:
-            return self._missing()
+        order = existing(self._views.read(self.number(request.match_info["id"])))
         address = {"id": order.number, "order_id": FIRST_ID + order.number, "country_iso2": order.country}
         return self._page([address] if order.country else [], request.query)
 
     async def _list(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
         query = request.query
-        try:
-            found = self._listed(query)
-        except ValueError:
-            return self._stamped(_error(400, "The field is invalid."))
+        found = self._listed(query)
         with_fees = _includes_fees(query)
         size, page = self._views.size(_size(query)), page_number(query.get("page"), 1)
         shown = self._views.page(found, (page - 1) * size, size).shown
         documents = [self._document(order, with_fees=with_fees) for order in shown]
         self._site.page_served(shown)
-        return self._stamped(json_response(documents) if documents else web.Response(status=204))
+        return json_response(documents) if documents else web.Response(status=204)
 
     async def _create_webhook(self, request: web.Request) -> web.Response:
         """Send webhooks to another URL from now on."""
-        if (refused := self._refusal(request)) is not None:
-            return refused
         wanted = msgspec.json.decode(await request.read(), type=Document)
         self._site.behave(webhooks=wanted.get("destination"))
         hook = {"id": 18_048_287, "client_id": "simulated", "store_hash": request.match_info["store"], **wanted}
-        return self._stamped(json_response({"data": hook, "meta": {}}))
+        return json_response({"data": hook, "meta": {}})
 
     def _page(self, documents: list[Document], query: Mapping[str, str]) -> web.Response:
         shown = _slice(documents, query)
-        return self._stamped(json_response(shown) if shown else web.Response(status=204))
+        return json_response(shown) if shown else web.Response(status=204)
 
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
         found = self._views.listed(_moment(query, "min_date_modified"), _moment(query, "max_date_modified"))
@@ -146,16 +120,15 @@ class BigCommerce(Kind):
             found.reverse()
         return found
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _refusal(self, request: web.Request, *_limits: object) -> web.Response | None:
         given = request.headers.get("X-Auth-Token", "")
         if not hmac.compare_digest(given.encode(), self._site.behaviour.token.encode()):
-            self._state.counts["unauthorized"] += 1
-            return _error(401, "Your request was not authenticated.")
+            return self._unauthorized(_error(401, "Your request was not authenticated."))
         if not self._site.takes(self._site.bucket("requests", _RATE, _BURST)):
             return self._stamped(_error(429, "You have exceeded the rate limit."))
         return None
 
-    def _stamped(self, response: web.Response) -> web.Response:
+    def _stamped(self, response: web.Response, *_limits: object) -> web.Response:
         bucket = self._site.bucket("requests", _RATE, _BURST)
         left = bucket.available
         milliseconds = int((bucket.size - left if left >= 1 else 1 - left) / bucket.rate * 1000) + 1
@@ -166,7 +139,10 @@ class BigCommerce(Kind):
         return response
 
     def _missing(self) -> web.Response:
-        return self._stamped(_error(404, "The requested resource was not found."))
+        return _error(404, "The requested resource was not found.")
+
+    def _invalid(self, _problem: str) -> web.Response:
+        return _error(400, "The field is invalid.")
 
 
 def _moment(query: Mapping[str, str], name: str) -> datetime | None:

@@ -7,11 +7,10 @@ from typing import Any
 
 from aiohttp import web
 
-from ingest.lab.shops.kinds.kind import Kind, Webhook, decimal_number, json_response, page_number
+from ingest.lab.shops.kinds.kind import Kind, json_response, page_number
 from ingest.lab.shops.kinds.magento_documents import STATES, magento_order, magento_time
 from ingest.lab.shops.making import Traits
 from ingest.lab.shops.orders import ShopOrder
-from ingest.lab.shops.shop_state import Event
 
 _ORDERS = "/rest/{store:(?:[a-z_]+/)?}V1/orders"
 _FILTER = re.compile(
@@ -33,45 +32,25 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Magento(Kind):
-    """The API of the shop."""
+    """The API of the shop. Magento Open Source sends no webhooks."""
 
     traits = Traits(fractional=True)
 
-    def order_id(self, number: int) -> str:
-        """See `Kind`."""
-        return str(number)
-
-    def number(self, order_id: str) -> int | None:
-        """See `Kind`."""
-        return decimal_number(order_id)
-
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
-        return web.get(_ORDERS, self._search), web.get(_ORDERS + "/{id}", self._one)
-
-    def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:  # noqa: ARG002  it sends none
-        """See `Kind`. Magento Open Source sends no webhooks."""
-        return None
+        return web.get(_ORDERS, self._guarded(self._search)), web.get(_ORDERS + "/{id}", self._guarded(self._one))
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            text = "The entity that was requested doesn't exist. Verify the entity and try again."
-            return json_response({"message": text}, 404)
-        return json_response(magento_order(order))
+        return json_response(magento_order(self._requested(request)))
 
     async def _search(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
         query = request.query
         try:
             found = self._found(query)
-            size = self._views.size(page_number(_parameter(query, "pageSize", "page_size"), max(1, len(found))))
-            page = page_number(_parameter(query, "currentPage", "current_page"), 1)
-        except (ValueError, KeyError):
-            return json_response({"message": "Invalid search criteria."}, 400)
+        except KeyError as error:
+            raise ValueError("unknown field or condition") from error
+        size = self._views.size(page_number(_parameter(query, "pageSize", "page_size"), max(1, len(found))))
+        page = page_number(_parameter(query, "currentPage", "current_page"), 1)
         # Beyond the last page, Magento repeats the last one.
         page = min(page, max(1, -(-len(found) // size)))
         shown = self._views.page(found, (page - 1) * size, size).shown
@@ -111,12 +90,19 @@ class Magento(Kind):
             return (str(value) in wanted["value"].split(",")) == (condition == "in")
         return _COMPARISONS[condition](value, type(value)(wanted["value"]))
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _missing(self) -> web.Response:
+        text = "The entity that was requested doesn't exist. Verify the entity and try again."
+        return json_response({"message": text}, 404)
+
+    def _invalid(self, _problem: str) -> web.Response:
+        return json_response({"message": "Invalid search criteria."}, 400)
+
+    def _refusal(self, request: web.Request, *_limits: object) -> web.Response | None:
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self._site.behaviour.token}".encode()):
-            self._state.counts["unauthorized"] += 1
             text = "The consumer isn't authorized to access %resources."
-            return json_response({"message": text, "parameters": {"resources": "Magento_Sales::actions_view"}}, 401)
+            problem = {"message": text, "parameters": {"resources": "Magento_Sales::actions_view"}}
+            return self._unauthorized(json_response(problem, 401))
         if not self._site.takes(self._site.bucket("requests", 1e6, 1e6)):
             return web.Response(text="<html><h1>503 Backend fetch failed</h1></html>", status=503)
         return None

@@ -12,7 +12,6 @@ from ingest.lab.shops.kinds.kind import (
     Document,
     Kind,
     Webhook,
-    decimal_number,
     hmac_base64,
     json_response,
     page_number,
@@ -28,17 +27,9 @@ _SIZE, _LARGEST = 100, 1000
 class Plain(Kind):
     """The API."""
 
-    def order_id(self, number: int) -> str:
-        """See `Kind`."""
-        return str(number)
-
-    def number(self, order_id: str) -> int | None:
-        """See `Kind`."""
-        return decimal_number(order_id)
-
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
-        return web.get(_ORDERS, self._list), web.get(_ORDERS + "/{id}", self._one)
+        return web.get(_ORDERS, self._guarded(self._list)), web.get(_ORDERS + "/{id}", self._guarded(self._one))
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`. The body names the order only."""
@@ -46,14 +37,9 @@ class Plain(Kind):
         return Webhook(body, {"X-Signature": hmac_base64(secret, body)})
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        return json_response({"error": "not found"}, 404) if order is None else json_response(_document(order))
+        return json_response(_document(self._requested(request)))
 
     async def _list(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
         query = request.query
         found = self._views.listed(self._moment(query, "since"), self._moment(query, "until"))
         size = self._views.size(page_number(query.get("limit"), _SIZE, _LARGEST))
@@ -89,11 +75,13 @@ class Plain(Kind):
             return read_time(value)
         return datetime.strptime(value, text).replace(tzinfo=UTC)
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _missing(self) -> web.Response:
+        return json_response({"error": "not found"}, 404)
+
+    def _refusal(self, request: web.Request, *_limits: object) -> web.Response | None:
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self._site.behaviour.token}".encode()):
-            self._state.counts["unauthorized"] += 1
-            return json_response({"error": "unauthorized"}, 401)
+            return self._unauthorized(json_response({"error": "unauthorized"}, 401))
         if not self._site.takes(self._site.bucket("requests", 1e6, 1e6)):
             return json_response({"error": "too many requests"}, 429, {"Retry-After": "1"})
         return None

@@ -13,7 +13,6 @@ from ingest.lab.shops.kinds.kind import (
     Document,
     Kind,
     Webhook,
-    decimal_number,
     hmac_base64,
     json_response,
     page_number,
@@ -28,19 +27,11 @@ class WooCommerce(Kind):
     """The API of the shop."""
 
     token = "ck_simulated:cs_simulated"  # noqa: S105  a default for tests
-
-    def order_id(self, number: int) -> str:
-        """See `Kind`."""
-        return str(FIRST_ID + number)
-
-    def number(self, order_id: str) -> int | None:
-        """See `Kind`."""
-        found = decimal_number(order_id)
-        return None if found is None else found - FIRST_ID
+    first_id = FIRST_ID
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
-        return web.get(ORDERS, self._list), web.get(ORDERS + "/{id}", self._one)
+        return web.get(ORDERS, self._guarded(self._list)), web.get(ORDERS + "/{id}", self._guarded(self._one))
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`."""
@@ -59,11 +50,7 @@ class WooCommerce(Kind):
         return Webhook(body, headers)
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            return _error("woocommerce_rest_shop_order_invalid_id", "Invalid ID.", 404)
+        order = self._requested(request)
         if self._site.behaviour.is_unreadable(order.number):
             return _error("woocommerce_rest_cannot_view", "Sorry, you cannot view this resource.", 403)
         return json_response(self._document(order))
@@ -77,17 +64,9 @@ class WooCommerce(Kind):
         return not (behaviour.is_draft(order.number) or behaviour.is_unreadable(order.number))
 
     async def _list(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
         query = request.query
-        try:
-            page, size = (
-                page_number(query.get("page"), 1),
-                self._views.size(page_number(query.get("per_page"), 10, 100)),
-            )
-            found = self._listed(query)
-        except ValueError:
-            return _error("rest_invalid_param", "Invalid parameter(s)", 400)
+        page, size = page_number(query.get("page"), 1), self._views.size(page_number(query.get("per_page"), 10, 100))
+        found = self._listed(query)
         if query.get("order", "desc") == "desc":
             found.reverse()
         offset = int(query.get("offset", (page - 1) * size))
@@ -133,11 +112,16 @@ class WooCommerce(Kind):
             listed.sort(key=lambda order: (order.placed_at, order.number))
         return listed
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _missing(self) -> web.Response:
+        return _error("woocommerce_rest_shop_order_invalid_id", "Invalid ID.", 404)
+
+    def _invalid(self, _problem: str) -> web.Response:
+        return _error("rest_invalid_param", "Invalid parameter(s)", 400)
+
+    def _refusal(self, request: web.Request, *_limits: object) -> web.Response | None:
         expected = "Basic " + b64encode(self._site.behaviour.token.encode()).decode()
         if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), expected.encode()):
-            self._state.counts["unauthorized"] += 1
-            return _error("woocommerce_rest_cannot_view", "Sorry, you cannot list resources.", 401)
+            return self._unauthorized(_error("woocommerce_rest_cannot_view", "Sorry, you cannot list resources.", 401))
         if not self._site.takes(self._site.bucket("requests", 1e6, 1e6)):
             # WooCommerce itself has no limit. The host's firewall responds with a page.
             return web.Response(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.lab.shops.bucket import Bucket
+from ingest.lab.bucket import Bucket
 from ingest.lab.shops.kinds.kind import Document, json_response, read_time
 from ingest.lab.shops.kinds.shopify.graphql import Connection, execute, requested_cost
 from ingest.lab.shops.kinds.shopify.graphql_query import Arguments, Field, QueryError, parse

@@ -18,11 +18,6 @@ def shop_time(moment: datetime) -> str:
     return moment.astimezone(_ZONE).isoformat()
 
 
-def updated_at_of(order: ShopOrder) -> datetime:
-    """Return the time of an order's last change."""
-    return order.updated_at
-
-
 def financial_status(order: ShopOrder) -> str:
     """Return the state of the payment."""
     if order.refunds and order.status != "pending":

@@ -35,42 +35,26 @@ class ShopifyRest(ShopifyShop):
 
     def _order_routes(self) -> Iterable[web.RouteDef]:
         return (
-            web.get(_API + "/orders.json", self._versioned(self._list)),
-            web.get(_API + "/orders/count.json", self._versioned(self._count)),
-            web.get(_API + "/orders/{id:[^/]+}.json", self._versioned(self._one)),
+            web.get(_API + "/orders.json", self._versioned(self._guarded(self._list))),
+            web.get(_API + "/orders/count.json", self._versioned(self._guarded(self._count))),
+            web.get(_API + "/orders/{id:[^/]+}.json", self._versioned(self._guarded(self._one))),
         )
 
     async def _one(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        order = self._views.fetch(self.number(request.match_info["id"]))
-        if order is None:
-            return self._stamped(json_response({"errors": "Not Found"}, 404))
-        return self._stamped(json_response({"order": rest_order(order)}))
+        return json_response({"order": rest_order(self._requested(request))})
 
     async def _count(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        try:
-            found = self._listed(request.query)
-        except ValueError:
-            return self._stamped(json_response({"errors": {"order": "Invalid parameter"}}, 400))
-        return self._stamped(json_response({"count": len(found)}))
+        return json_response({"count": len(self._listed(request.query))})
 
     async def _list(self, request: web.Request) -> web.Response:
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        try:
-            size = self._views.size(page_number(request.query.get("limit"), 50, 250))
-            cursor = _read_cursor(request.query.get("page_info"))
-            query = dict(request.query) if cursor is None else cursor.query
-            found = self._listed(query)
-        except ValueError:
-            return self._stamped(json_response({"errors": {"order": "Invalid parameter"}}, 400))
+        size = self._views.size(page_number(request.query.get("limit"), 50, 250))
+        cursor = _read_cursor(request.query.get("page_info"))
+        query = dict(request.query) if cursor is None else cursor.query
+        found = self._listed(query)
         start = 0
         if cursor is not None:
             if not request.query.keys() <= {"page_info", "limit", "fields"}:
-                return self._stamped(json_response({"errors": {"page_info": "cannot be combined with filters"}}, 400))
+                return json_response({"errors": {"page_info": "cannot be combined with filters"}}, 400)
             start = sum(_position(order) <= (read_time(cursor.after[0]), cursor.after[1]) for order in found)
         page = self._views.page(found, start, size)
         shown = page.shown
@@ -82,7 +66,7 @@ class ShopifyRest(ShopifyShop):
             parameters = urlencode({"limit": size, "page_info": page_info})
             response.headers["Link"] = f'<{self._site.base_url}{request.path}?{parameters}>; rel="next"'
         self._site.page_served(shown)
-        return self._stamped(response)
+        return response
 
     def _listed(self, query: Mapping[str, str]) -> list[ShopOrder]:
         if "ids" in query:
@@ -98,7 +82,13 @@ class ShopifyRest(ShopifyShop):
             return [order for order in found if order.status != "cancelled"]
         return found
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _missing(self) -> web.Response:
+        return json_response({"errors": "Not Found"}, 404)
+
+    def _invalid(self, _problem: str) -> web.Response:
+        return json_response({"errors": {"order": "Invalid parameter"}}, 400)
+
+    def _refusal(self, request: web.Request, *_limits: object) -> web.Response | None:
         if not self.is_allowed(request):
             return json_response({"errors": UNAUTHORIZED}, 401)
         if not self._site.takes(self._site.bucket("requests", _RATE, _BURST)):
@@ -106,7 +96,7 @@ class ShopifyRest(ShopifyShop):
             return self._stamped(json_response({"errors": text}, 429, {"Retry-After": "2.0"}))
         return None
 
-    def _stamped(self, response: web.Response) -> web.Response:
+    def _stamped(self, response: web.Response, *_limits: object) -> web.Response:
         bucket = self._site.bucket("requests", _RATE, _BURST)
         used = bucket.size - bucket.available
         response.headers["X-Shopify-Shop-Api-Call-Limit"] = f"{max(1, round(used))}/{round(bucket.size)}"

@@ -2,19 +2,18 @@
 
 import hmac
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
 
-from ingest.lab.shops.kinds.kind import Kind, Webhook, decimal_number, hmac_base64, json_response
-from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, rest_order, updated_at_of
+from ingest.lab.shops.kinds.kind import Handler, Kind, Webhook, hmac_base64, json_response
+from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, rest_order
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 _TOPICS = {"created": "orders/create", "updated": "orders/updated", "deleted": "orders/delete"}
 
 
@@ -23,15 +22,7 @@ class ShopifyShop(Kind):
 
     token = "shpat_simulated"  # noqa: S105  a default for tests
     token_lifetime = 86_399.0
-
-    def order_id(self, number: int) -> str:
-        """See `Kind`."""
-        return str(FIRST_ID + number)
-
-    def number(self, order_id: str) -> int | None:
-        """See `Kind`."""
-        found = decimal_number(order_id)
-        return None if found is None else found - FIRST_ID
+    first_id = FIRST_ID
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
@@ -55,7 +46,7 @@ class ShopifyShop(Kind):
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`. The body is the order of the REST API without its envelope."""
         body = msgspec.json.encode({"id": FIRST_ID + order.number} if event == "deleted" else rest_order(order))
-        at = self._state.now() if event == "deleted" else updated_at_of(order)
+        at = self._state.now() if event == "deleted" else order.updated_at
         headers = {
             "X-Shopify-Topic": _TOPICS[event],
             "X-Shopify-Hmac-Sha256": hmac_base64(secret, body),
@@ -89,8 +80,7 @@ class ShopifyShop(Kind):
         if form.get("grant_type") != "client_credentials":
             return _login_error("unsupported_grant_type")
         if f"{form.get('client_id')}:{form.get('client_secret')}" != self._site.behaviour.client:
-            self._state.counts["unauthorized"] += 1
-            return _login_error("application_cannot_be_found")
+            return self._unauthorized(_login_error("application_cannot_be_found"))
         token = self._site.issue_token("shpat_")
         lifetime = int(self._site.behaviour.token_lifetime)
         return json_response({"access_token": token, "scope": "read_orders,read_all_orders", "expires_in": lifetime})

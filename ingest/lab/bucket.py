@@ -1,6 +1,7 @@
 """A leaky bucket, which counts requests or points and refills continuously."""
 
 import time
+from collections.abc import Callable
 
 
 class Bucket:
@@ -9,20 +10,21 @@ class Bucket:
     Args:
         rate: units per second that are restored.
         size: units that may be used together.
+        clock: returns monotonic seconds.
 
     Attributes:
         used: all units that were used.
     """
 
-    def __init__(self, rate: float, size: float) -> None:
-        self.rate, self.size = rate, size
-        self._available, self._at = size, time.monotonic()
+    def __init__(self, rate: float, size: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate, self.size, self._clock = rate, size, clock
+        self._available, self._at = size, clock()
         self.used = 0.0
 
     @property
     def available(self) -> float:
         """Units that may be used now."""
-        now = time.monotonic()
+        now = self._clock()
         self._available = min(self.size, self._available + (now - self._at) * self.rate)
         self._at = now
         return self._available

@@ -1,0 +1,99 @@
+"""The lists of dead letters and retries, and their groups."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ingest.cli.invocation import say
+from ingest.cli.listing import LONGEST_ERROR, Listing
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_age, format_time
+from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.operations.failed_orders.entry_json import listed_as_object
+
+if TYPE_CHECKING:
+    from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+    from ingest.domain.orders.order_state import RetryEntry
+    from ingest.operations.failed_orders.groups import EntryGroup
+
+
+def _age(moment: datetime | None) -> str:
+    return "" if moment is None else format_age(moment, datetime.now(UTC))
+
+
+def _replays(entry: "DeadLetterEntry") -> str:
+    if not entry.replays:
+        return ""
+    return f"{entry.replays}, {_age(entry.replayed_at)}" if entry.replayed_at else str(entry.replays)
+
+
+def _error(entry: "DeadLetterEntry") -> str:
+    seen = f"seen {entry.seen:,} times, last {_age(entry.last_seen_at)}: " if entry.last_seen_at else ""
+    return seen + printable(entry.error, LONGEST_ERROR)
+
+
+DEAD_LETTERS: "Listing[tuple[str, DeadLetterEntry]]" = Listing(
+    {
+        "id": lambda found: found[1].entry_id,
+        "order": lambda found: printable(found[1].order_id or "", 128),
+        "reason": lambda found: printable(found[1].reason, 64),
+        "attempts": lambda found: "" if found[1].attempts is None else str(found[1].attempts),
+        "dead since": lambda found: _age(found[1].dead_at),
+        "replays": lambda found: _replays(found[1]),
+        "error": lambda found: _error(found[1]),
+    },
+    names=2,
+    facts=5,
+    nothing="no dead letters",
+    as_json=lambda found: json.dumps(listed_as_object(found[1], found[0])),
+    source=lambda found: found[0],
+    below=lambda row: (f"replayed {row[-2]}: " if row[-2] else "") + row[-1],
+)
+RETRIES: "Listing[tuple[str, RetryEntry]]" = Listing(
+    {
+        "order": lambda found: printable(found[1].order_id or "-", 128),
+        "next attempt": lambda found: format_time(found[1].next_try_at),
+        "attempt": lambda found: str(found[1].attempt),
+        "reason": lambda found: printable(found[1].reason, 64),
+        "error": lambda found: printable(found[1].error, LONGEST_ERROR),
+    },
+    names=1,
+    facts=4,
+    nothing="no retries",
+    as_json=lambda found: json.dumps(listed_as_object(found[1], found[0])),
+    source=lambda found: found[0],
+)
+
+
+def groups_of(kind: EntryKind) -> "Listing[EntryGroup]":
+    """The list of groups."""
+    return Listing(
+        {
+            "count": lambda group: f"{group.count:,}",
+            "reason": lambda group: printable(group.reason, 64),
+            "newest": lambda group: _age(group.newest),
+            "oldest": lambda group: _age(group.oldest),
+            "orders": lambda group: printable(" ".join(group.order_ids), 60),
+            "error": lambda group: printable(group.shape, 200),
+        },
+        names=1,
+        facts=5,
+        nothing=f"no {kind.nouns}",
+        as_json=lambda group: json.dumps(group.as_dict()),
+        source=lambda group: group.source,
+    )
+
+
+def say_missing(kind: EntryKind, found: Any) -> None:
+    """Report IDs that match no entry, and partitions that cannot be read."""
+    for missing in sorted(found.missing):
+        say(f"no {kind.noun} for {printable(missing)}")
+    for (_, queue), error in found.unavailable.items():
+        say(f"the {kind.nouns} of {queue} are missing: {error}")
+
+
+def unavailable_lines(unavailable: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """JSON for each partition that cannot be read."""
+    for (source, queue), error in unavailable.items():
+        yield json.dumps({"source": source, "queue": queue, "unavailable": error}) + "\n"
