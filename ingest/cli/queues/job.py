@@ -15,8 +15,6 @@ from ingest.domain.errors import UserError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ingest.domain.operating.jobs import Job
 
 COMMANDS = ("list", "show", "cancel", "resume")
