@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.misleading_shops import SINCE, START, MisleadingShop, graphql_pages, numbered, query
+from acceptance.misleading_shops import SINCE, START, CursorShop, MisleadingShop, graphql_pages, numbered, query
 from scripted_http import Received, ScriptedServer, http, scripted_server
 from support import Cli, connected
 
@@ -228,6 +228,47 @@ async def test_an_order_that_breaks_its_page_costs_itself_only(
     code, found, error = polled
     assert (code, found.get("enqueued"), found.get("unread")) == (1, 50 - len(broken), len(broken)), error
     assert len(shop.pages) < 120
+
+
+@pytest.mark.parametrize("broken", [{"1"}, {"150", "151", "420"}, {"600"}])
+async def test_an_order_that_breaks_its_page_is_passed_by_time_in_a_list_with_cursors(
+    cli: Cli, broken: set[str]
+) -> None:
+    async with serving(CursorShop(orders=numbered(600), broken=broken)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (1, "failed", 600 - len(broken))
+    assert "could not be read" in found["error"]
+    assert len(shop.pages) < 200
+
+
+async def test_a_list_with_cursors_that_has_no_order_of_times_reports_the_page_that_fails(cli: Cli) -> None:
+    recent = {str(number): datetime.now(UTC) - timedelta(seconds=200 - number) for number in range(150)}
+    async with serving(CursorShop(orders=recent, broken={"120"})) as shop:
+        own_api(cli, shop, ascending=False)
+        code, found, error = await run(cli, "poll")
+
+    assert code == 1
+    assert "500" in error + json.dumps(found)
+    assert len(shop.pages) < 40
+
+
+@pytest.mark.parametrize("status", [400, 404, 410])
+async def test_a_cursor_that_expires_costs_no_order(cli: Cli, status: int) -> None:
+    async with serving(CursorShop(orders=numbered(600), most_of_a_cursor=3, expired_status=status)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 600)
+
+
+async def test_an_empty_page_that_others_follow_ends_nothing(cli: Cli) -> None:
+    async with serving(CursorShop(orders=numbered(600), empty_at=3)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 600)
 
 
 @pytest.mark.parametrize(
