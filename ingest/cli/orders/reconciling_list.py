@@ -23,10 +23,9 @@ from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind,
 from ingest.domain.printable import cell
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.enqueueing import enqueue_differing
-from ingest.operations.reconcile.list_metrics import metrics_of
-from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.ledger import open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
+from ingest.operations.reconcile.list_metrics import metrics_of
 from ingest.operations.reconcile.listed import Listing, Progress, open_places, reconcile_list
 from ingest.sources.list_opening import open_order_list
 
