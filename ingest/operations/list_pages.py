@@ -67,6 +67,7 @@ async def pages_of(
         except Fault as error:
             failures += request.size is None
             if _may_be_of_an_order(error) and failures % _FURTHER_FAILURES == _FAILURES and reading.divide():
+                failures = _left(failures, reading)
                 continue
             pause = pause_after(error, failures)
             if pause is None:
@@ -75,8 +76,14 @@ async def pages_of(
             await asyncio.sleep(pause)
             continue
         orders = reading.take(page, page.sent_at or requested_at)
-        failures = failures if request.size is not None else 0
+        failures = _left(failures, reading)
         yield page, orders
+
+
+def _left(failures: int, reading: Reading) -> int:
+    """Return the failures that still count. Those of a page end with its last part, so that the next page can be divided as well."""
+    following = reading.request
+    return failures if following is not None and following.size is not None else 0
 
 
 def persistently(first_pause: float = FIRST_PAUSE) -> Callable[[Fault, int], float | None]:

@@ -113,3 +113,45 @@ def graphql_pages(pages: Sequence[Sequence[dict[str, Any]]]) -> Callable[[Receiv
         return http(200, json.dumps({"data": {"orders": {"nodes": nodes, "pageInfo": info}}}).encode())
 
     return respond
+
+
+@dataclass(slots=True)
+class CursorShop(MisleadingShop):
+    """A list by cursors, which contain the beginning of the period and the place of the next order.
+
+    Attributes:
+        most_of_a_cursor: pages after which the cursor has expired, once.
+        expired_status: of the response to an expired cursor.
+        empty_at: number of a page that is empty, although others follow.
+    """
+
+    most_of_a_cursor: int = 1_000
+    expired_status: int = 410
+    empty_at: int = 0
+
+    def respond(self, received: Received) -> bytes:
+        """Respond to one request."""
+        date = format_datetime(datetime.now(UTC), usegmt=True)
+        values = query(received)
+        self.pages.append(values)
+        since, at, number = (values.get("cursor") or f"{values['since']}|0|1").split("|")
+        if int(number) > self.most_of_a_cursor:
+            self.most_of_a_cursor = 1_000
+            return http(self.expired_status, b'{"message":"the cursor has expired"}', date=date)
+        size = int(values["size"])
+        place = self.listed(self.read(since))[int(at) : int(at) + size]
+        if self.broken.intersection(place):
+            return http(500, b"{}", date=date)
+        if self.empty_at == int(number):
+            size, place = 0, []
+        elements = [{"id": name, "updated_at": self.write(self.orders[name])} for name in place]
+        has_more = int(at) + size < len(self.listed(self.read(since)))
+        following = f"{since}|{int(at) + size}|{int(number) + 1}" if has_more else None
+        body = {"orders": elements, "next": following, "more": has_more}
+        return http(200, json.dumps(body).encode(), date=date)
+
+    def described(self, **keys: Any) -> str:
+        """The description of the list in the configuration."""
+        url = f"{self.url}/orders?since={{since}}&cursor={{cursor}}&size={{size}}"
+        described = {"url": url, "items": "orders", "next": "next", "more": "more", "size": 100, "ascending": True}
+        return json.dumps(described | keys)

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
-from acceptance.misleading_shops import SINCE, START, MisleadingShop, graphql_pages, numbered, query
+from acceptance.misleading_shops import SINCE, START, CursorShop, MisleadingShop, graphql_pages, numbered, query
 from scripted_http import Received, ScriptedServer, http, scripted_server
 from support import Cli, connected
 
@@ -230,6 +231,47 @@ async def test_an_order_that_breaks_its_page_costs_itself_only(
     assert len(shop.pages) < 120
 
 
+@pytest.mark.parametrize("broken", [{"1"}, {"150", "151", "420"}, {"600"}])
+async def test_an_order_that_breaks_its_page_is_passed_by_time_in_a_list_with_cursors(
+    cli: Cli, broken: set[str]
+) -> None:
+    async with serving(CursorShop(orders=numbered(600), broken=broken)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (1, "failed", 600 - len(broken))
+    assert "could not be read" in found["error"]
+    assert len(shop.pages) < 200
+
+
+async def test_a_list_with_cursors_that_has_no_order_of_times_reports_the_page_that_fails(cli: Cli) -> None:
+    recent = {str(number): datetime.now(UTC) - timedelta(seconds=200 - number) for number in range(150)}
+    async with serving(CursorShop(orders=recent, broken={"120"})) as shop:
+        own_api(cli, shop, ascending=False)
+        code, found, error = await run(cli, "poll")
+
+    assert code == 1
+    assert "500" in error + json.dumps(found)
+    assert len(shop.pages) < 40
+
+
+@pytest.mark.parametrize("status", [400, 404, 410])
+async def test_a_cursor_that_expires_costs_no_order(cli: Cli, status: int) -> None:
+    async with serving(CursorShop(orders=numbered(600), most_of_a_cursor=3, expired_status=status)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 600)
+
+
+async def test_an_empty_page_that_others_follow_ends_nothing(cli: Cli) -> None:
+    async with serving(CursorShop(orders=numbered(600), empty_at=3)) as shop:
+        own_api(cli, shop)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 600)
+
+
 @pytest.mark.parametrize(
     "element", ['{"id": 2, "sum": NaN}', '{"id": 2, "name": "a\tb"}', '{"sub": {"id": 3}, "id": 2, "sum": 01}']
 )
@@ -344,3 +386,92 @@ async def test_cursors_of_the_shop_may_look_like_ours(cli: Cli, server: Scripted
     }
 
     assert [(code, found["missing"]) for code, found in [await counted(cli)]] == [(0, 4)]
+
+
+# -- odd, but permitted ----------------------------------------------------------------------------------------------
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class LocalTimes(MisleadingShop):
+    """A list that filters and sorts by local times, of which an hour is repeated when summer time ends."""
+
+    def listed(self, since: datetime) -> list[str]:
+        """The IDs since a time, by local times."""
+        local = {name: at.astimezone(BERLIN).replace(tzinfo=None) for name, at in self.orders.items()}
+        return sorted((name for name, at in local.items() if at >= since), key=lambda name: (local[name], name))
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+async def test_local_times_of_a_repeated_hour_hide_no_order(cli: Cli, *, ascending: bool) -> None:
+    written = "%Y-%m-%d %H:%M:%S"
+    begin = datetime(2026, 10, 24, 22, tzinfo=UTC)
+    orders = {str(number): begin + timedelta(seconds=40 * number) for number in range(600)}
+    shop = LocalTimes(orders=orders, write=lambda at: at.astimezone(BERLIN).strftime(written))
+    shop.read = lambda text: datetime.strptime(text, written)  # noqa: DTZ007  local
+    async with serving(shop):
+        own_api(cli, shop, time=written, zone="Europe/Berlin", ascending=ascending)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 600)
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+async def test_a_total_that_shrinks_while_the_list_is_read_hides_no_order(cli: Cli, *, ascending: bool) -> None:
+    shop = MisleadingShop(orders=numbered(600), says=lambda _page, _size, count: {"X-Total": str(count)})
+    removed = [str(number) for number in range(1, 13)]
+
+    def remove(_: int) -> None:
+        for name in removed[-3:]:
+            shop.orders.pop(name)
+            removed.remove(name)
+
+    shop.on_page = remove
+    async with serving(shop):
+        own_api(cli, shop, total="header:X-Total", ascending=ascending)
+        code, found = await counted(cli)
+
+    assert found["listed"] >= 588 if code == 0 else found["error"]
+
+
+async def test_pages_that_are_numbered_from_zero_in_descending_order_are_all_read(cli: Cli) -> None:
+    class Descending(MisleadingShop):
+        def listed(self, since: datetime) -> list[str]:
+            return MisleadingShop.listed(self, since)[::-1]
+
+        def respond(self, received: Received) -> bytes:
+            page = int(query(received)["page"])
+            line = received.line.replace(f"page={page}", f"page={page + 1}")
+            return MisleadingShop.respond(self, Received(line, received.headers, received.body))
+
+    async with serving(Descending(orders=numbered(250))) as descending:
+        own_api(cli, descending, first_page=0, ascending=False)
+        code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 250)
+
+
+async def test_a_link_that_repeats_ends_the_reading_with_an_error(cli: Cli, shop: MisleadingShop) -> None:
+    shop.says = lambda _page, _size, _count: {"Link": '</orders?since=x&page=2&size=100>; rel="next"'}
+    shop.read = lambda _: START
+    own_api(cli, shop, url=f"{shop.url}/orders?since={{since}}&size=100", next="link")
+
+    code, found = await counted(cli)
+
+    assert (code, found["state"]) == (1, "failed")
+    assert "repeat" in found["error"]
+    assert len(shop.pages) < 20
+
+
+async def test_orders_on_several_pages_with_ids_of_two_kinds_count_once(cli: Cli, server: ScriptedServer) -> None:
+    def pages(received: Received) -> bytes:
+        number = int(query(received)["page"])
+        ids: list[Any] = [[1, "2", 3], ["3", 4, "1"], []][min(number, 3) - 1]
+        return http(200, json.dumps([{"id": each, "updated_at": "2026-10-01T00:00:00Z"} for each in ids]).encode())
+
+    server.answer(pages)
+    shop = MisleadingShop(url=server.url)
+    own_api(cli, shop, ascending=False)
+    code, found = await counted(cli)
+
+    assert (code, found["state"], found["listed"]) == (0, "done", 4)

@@ -378,6 +378,43 @@ def test_a_shop_that_fails_is_not_divided_for_long_and_other_lists_not_at_all() 
         assert not Reading(shape, START, NOW).divide()
 
 
+@pytest.mark.parametrize("broken", [{"0"}, {"37"}, {"59"}, {"12", "13", "44"}])
+def test_an_order_that_breaks_its_page_in_a_list_with_cursors_is_passed_by_time(broken: set[str]) -> None:
+    shop = Shop(95, every=timedelta(minutes=7))
+    shop.shape, shop.broken = ELEMENTS, broken
+    reading = Reading(msgspec.structs.replace(CURSORS, size=10, is_divisible=True), START, NOW)
+    seen, requests = list[str](), 0
+    while (request := reading.request) is not None:
+        requests += 1
+        # The cursor is the number of the first element, from the beginning of its period.
+        since, at = (request.cursor or f"{request.since.isoformat()} 0").split()
+        size = request.size or 10
+        found = shop(PageRequest(datetime.fromisoformat(since), number=int(at), size=size))
+        if found is None:
+            assert reading.divide()
+            continue
+        following = f"{since} {int(at) + found.count}" if found.count == size else None
+        seen += [order.order_id for order in reading.take(msgspec.structs.replace(found, next=following), NOW)]
+
+    assert set(shop.times) - set(seen) == broken
+    # Neighbours are passed together, and are in the period that is reported.
+    assert reading.gaps.unread == len(broken - {"13"})
+    for name in broken:
+        periods = [place.split()[-3::2] for place in reading.gaps.places]
+        assert any(begin <= f"{shop.times[name]:%FT%TZ}" <= end for begin, end in periods)
+    assert "may be missing" in reading.gaps.sentences[-1]
+    assert requests < 40 * (len(broken) + 1)
+
+
+def test_an_order_that_breaks_its_page_in_a_list_without_an_order_of_times_is_a_fault() -> None:
+    unsorted = Reading(ListShape(has_times=True, size=10, is_divisible=True), START, NOW)
+    tries = sum(1 for _ in iter(unsorted.divide, False))
+
+    assert tries == 2
+    assert unsorted.request is not None
+    assert unsorted.request.size is None
+
+
 def test_many_unread_elements_are_counted_and_some_are_named() -> None:
     gaps = ListGaps(untimed=2, time_example='"soon"', unusable=1)
     for number in range(12):

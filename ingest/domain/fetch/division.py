@@ -1,6 +1,7 @@
 """Divides a page that cannot be fetched, until the element that breaks it is alone. Pure."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -12,6 +13,8 @@ _SIZES = (25, 5, 1)
 # If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
 _MOST_REPEATS = 3
+# Further times are tried in steps that grow by this factor.
+_GROWTH = 8
 
 
 class Division(msgspec.Struct):
@@ -98,3 +101,87 @@ def division_of(shape: ListShape, number: int, most: int) -> Division | None:
     # The shop may serve smaller pages than requested, or leave orders out of them.
     begin = number * min(most or shape.size, shape.size)
     return Division(begin, (number + 1) * shape.size, sizes[0], sizes[0], counts_elements=False)
+
+
+class CursorDivision(msgspec.Struct):
+    """The parts of one page in a list with cursors.
+
+    A cursor leads only to the element that follows it. An element that cannot be fetched is therefore passed by time: a period that
+    begins later is tried, until its first order was not seen before. The time is then narrowed down.
+
+    Attributes:
+        left: elements of the page that were not read.
+        known: a period that begins here begins with known orders.
+        low: a period that begins here contains the element.
+        unit: how exactly the time is determined.
+        until: end of the period, or None.
+        is_sorted: whether the list is sorted by time. In another list, an element cannot be passed.
+        size: elements of the next part.
+        reach: how far the next time is from the one before.
+        since: the time that is tried. None while cursors are followed.
+        high: a period that begins here does not contain the element. None if unknown.
+        failures: parts that have failed one after another.
+    """
+
+    left: int
+    known: datetime
+    low: datetime
+    unit: timedelta
+    until: datetime | None
+    is_sorted: bool
+    size: int
+    reach: timedelta
+    since: datetime | None = None
+    high: datetime | None = None
+    failures: int = 0
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the element is between two times that are close enough."""
+        return self.high is not None and self.high - self.low <= self.unit
+
+    def fail(self) -> bool:
+        """Divide a part that cannot be fetched, or try a later time. Return False if the element cannot be passed."""
+        self.failures += 1
+        if self.size > 1:
+            self.size = max(size for size in _SIZES if size < self.size)
+            return True
+        is_at_end = self.since is not None and self.since == self.until
+        if not self.is_sorted or (self.high is None and (is_at_end or self.failures >= _MOST_FAILURES)):
+            return False
+        self.low = self.since or self.low
+        self._try_another()
+        return True
+
+    def advance(self, count: int) -> bool:
+        """Continue after a part that was read by its cursor, and return whether the page is complete."""
+        self.failures = 0
+        self.left -= count
+        self.size = min((size for size in _SIZES if size > self.size), default=self.size)
+        return self.left <= 0
+
+    def note_tried(self, *, is_after: bool) -> None:
+        """Note that the tried time has led to a page, and whether it begins after the element."""
+        if is_after or self.since == self.until:
+            self.high = self.since
+        else:
+            self.known = self.low = self.since or self.low
+        self._try_another()
+
+    def _try_another(self) -> None:
+        if self.high is None:
+            self.since = self.low + self.reach
+            self.reach *= _GROWTH
+        else:
+            self.since = self.low + (self.high - self.low) / 2
+        if self.until is not None:
+            self.since = min(self.since, self.until)
+
+
+def cursor_division_of(shape: ListShape, known: datetime, until: datetime | None) -> CursorDivision | None:
+    """Return the parts of a page in a list with cursors, or None if the list has no smaller pages."""
+    sizes = [size for size in _SIZES if size < shape.size]
+    if not shape.is_divisible or shape.is_numbered or not sizes:
+        return None
+    unit = 2 * shape.unit
+    return CursorDivision(shape.size, known, known, unit, until, shape.is_sorted, sizes[0], unit)

@@ -46,14 +46,18 @@ class SeenOrders:
         self._recent: set[int] = set()
         self._before: set[int] = set()
 
+    def __contains__(self, order: ListedOrder) -> bool:
+        """Whether an order was seen."""
+        key = hash((order.order_id, order.updated_at))
+        return key in self._recent or key in self._before
+
     def new(self, orders: Sequence[ListedOrder]) -> list[ListedOrder]:
         """Return the orders that were not seen before, and remember them."""
         found = []
         for order in orders:
-            key = hash((order.order_id, order.updated_at))
-            if key not in self._recent and key not in self._before:
+            if order not in self:
                 found.append(order)
-            self._recent.add(key)
+            self._recent.add(hash((order.order_id, order.updated_at)))
         if len(self._recent) > _REMEMBERED:
             self._before, self._recent = self._recent, set()
         return found

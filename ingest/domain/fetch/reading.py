@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ingest.domain.errors import ListFault
-from ingest.domain.fetch.division import Division, division_of
+from ingest.domain.fetch.division import CursorDivision, Division, cursor_division_of, division_of
 from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of, times_from
 from ingest.domain.fetch.list_run import ListRun, PageSizes, continued_run, continues, is_last
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
@@ -62,6 +62,7 @@ class Reading:
             self._seen.new([ListedOrder(name, at) for name, at in begin.known.items()])
         self._returns = 0
         self._division: Division | None = None
+        self._parts: CursorDivision | None = None
         self._first_at: datetime | None = None
         self._pages = 0
         self._sizes = PageSizes()
@@ -76,6 +77,9 @@ class Reading:
         run, part = self._run, self._division
         if part is not None:
             return PageRequest(run.since, self._until, None, part.number, part.size)
+        if self._parts is not None:
+            tried = self._parts.since
+            return PageRequest(tried or run.since, self._until, None if tried else run.cursor, 0, self._parts.size)
         return PageRequest(run.since, self._until, run.cursor, run.number)
 
     @property
@@ -100,6 +104,11 @@ class Reading:
         self._pages += 1
         if self._pages > _MOST_PAGES:
             raise ListFault(f"the list has more than {_MOST_PAGES:,} pages")
+        if self._parts is not None and self._parts.since is not None:
+            # These orders are read once more from the time that is found.
+            self._parts.note_tried(is_after=not any(order in self._seen for order in page.orders))
+            self._pass_element(self._parts)
+            return []
         run = self._run
         new, fresh = self._seen.new(page.orders), run.seen.new(page.orders)
         run.received += len(fresh)
@@ -118,10 +127,14 @@ class Reading:
         if page.count and run.passes == 1:
             self._sizes.note(page.count)
         self._continue(page, run, at)
+        if self._parts is not None and self._parts.advance(page.count):
+            self._parts = None
         return new
 
     def divide(self) -> bool:
         """Continue after a page that cannot be fetched, with a part of it. Return False if the fault is not an element's."""
+        if not self._shape.is_numbered:
+            return self._divide_by_cursor()
         if self._division is None:
             self._division = division_of(self._shape, self._run.number, self._sizes.most)
             return self._division is not None
@@ -227,6 +240,25 @@ class Reading:
         )
 
     # -- parts of a page that fails --------------------------------------------------------------------------------
+
+    def _divide_by_cursor(self) -> bool:
+        if self._parts is None:
+            self._parts = cursor_division_of(self._shape, max(self.position, self._run.since), self._until)
+            return self._parts is not None
+        if not self._parts.fail():
+            self._parts = None
+            return False
+        self._pass_element(self._parts)
+        return True
+
+    def _pass_element(self, parts: CursorDivision) -> None:
+        """Continue from a time after the element that cannot be fetched, if it is known."""
+        if not parts.is_passed or parts.high is None:
+            return
+        between = f"changed from {parts.known:%FT%TZ} to {parts.high:%FT%TZ}"
+        self.gaps.add_unread(f"at least one that {between}")
+        self.gaps.unproven.append(f"orders that {between} may be missing, because the page of one of them fails")
+        self._run, self._before, self._parts = ListRun(parts.high), None, None
 
     def _take_part(self, part: Division, page: ListedPage) -> None:
         part.advance([order.order_id for order in page.orders], page.count)

@@ -5,10 +5,10 @@
 It may run concurrently with workers: see `ingest.operations.reconcile`. It is read-only and leaves no trace if the process dies.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
@@ -17,7 +17,7 @@ from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
 from ingest.operations.backends import Backends
 from ingest.operations.list_pages import is_within, pages_of, persistently, utc_now, within
-from ingest.operations.reconcile.ledger import LedgerClaim, Seen, open_ledger
+from ingest.operations.reconcile.ledger import LedgerClaim, Seen
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
 from ingest.queue.operate.queue_parts import layout_reader
@@ -59,17 +59,6 @@ class Progress:
     on_listed: Callable[[int], None] = lambda _: None
     on_scan: Callable[[int, int], None] = lambda _done, _total: None
     on_wait: Callable[[str], None] = lambda _: None
-
-
-@contextmanager
-def open_list_ledger() -> Iterator[ListLedger]:
-    """Open an empty ledger, which is removed at the end.
-
-    Raises:
-        LedgerFull: the disk space does not suffice for its file.
-    """
-    with open_ledger(ListLedger) as ledger:
-        yield ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +109,7 @@ async def reconcile_list(
         look_up = _ListLookUp(ledger, places.rows, clock)
         await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
         if listing.is_complete:
-            await _find_unexpected(ledger, places.rows, listing, progress)
+            await _find_unexpected(ledger, places.rows, listing, clock, progress)
     somewhere = Seen.STORED | Seen.ERASED | Seen.DEAD | Seen.QUEUED
     return ListReconciliation(
         since=listing.since,
@@ -174,22 +163,24 @@ class _ListLookUp:
         self._ledger.mark(await self._rows.erased([name for name in known if name not in found]), Seen.ERASED)
 
 
-async def _find_unexpected(ledger: ListLedger, rows: Rows, listing: Listing, progress: Progress) -> None:
+async def _find_unexpected(
+    ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock, progress: Progress
+) -> None:
     """Record the orders that changed within the period by their rows, and are not listed."""
-    if not await _unexpected(ledger, rows, listing):
+    if not await _unexpected(ledger, rows, listing, clock):
         return
     # An order that has changed since the end of the period is not listed in it any more.
     later = Reading(listing.listed.shape, listing.until, None)
     async for _, orders in pages_of(listing.listed, later, pause_after=persistently(), on_wait=progress.on_wait):
         ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
-    for order_ids in await _unexpected(ledger, rows, listing):
+    for order_ids in await _unexpected(ledger, rows, listing, clock):
         ledger.add_unexpected(await rows.facts(order_ids))
 
 
-async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing) -> list[list[str]]:
+async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock) -> list[list[str]]:
     """Return the IDs of stored orders of the period without a claim, in pages."""
     # The latest changes may not be listed yet, unless the list already contains later ones.
-    listed_until = max(ledger.latest() or listing.since, datetime.now(UTC) - _LATE)
+    listed_until = max(ledger.latest() or listing.since, clock.now - _LATE)
     pages = [
         ledger.unexpected(page) async for page in rows.changed_ids(listing.since, min(listing.until, listed_until))
     ]

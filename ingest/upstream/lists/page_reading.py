@@ -104,7 +104,7 @@ class PageReader:
             orders,
             len(elements),
             following,
-            None if is_part else self._has_more(body, headers, number),
+            self._has_more(body, headers, number, is_part=is_part),
             self._number(body, headers, self._total),
             following is not None and is_number(following),
             http_date(headers.get("Date")),
@@ -179,12 +179,12 @@ class PageReader:
             return next_link(headers)
         return _text_cursor(_value(body, self._next)) if self._next else None
 
-    def _has_more(self, body: bytes, headers: Mapping[str, str], number: int) -> bool | None:
+    def _has_more(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool) -> bool | None:
         """Return the shop's own word on whether another page follows."""
         if self._more and (more := _value(body, self._more)) is not None:
             return more is True
         pages = self._number(body, headers, self._total_pages)
-        return None if pages is None or self._declared.next != PAGE else number + 1 < pages
+        return None if pages is None or is_part or self._declared.next != PAGE else number + 1 < pages
 
     def _number(self, body: bytes, headers: Mapping[str, str], path: _Path | str) -> int | None:
         if not path:

@@ -85,7 +85,7 @@ SHAPES = {
     "magento": Shape("magento", _BEARER, "magento", render=magento_order),
     "amazon": Shape("amazon", {}, "amazon", render=lambda order: order_2026(order, frozenset({"PROCEEDS"}))),
 }
-_SIZES = ("per_page=100", "limit=250", "first: 100", "[pageSize]=100", "maxResultsPerPage=100")
+_SIZES = ("per_page=100", "limit=250", "[pageSize]=100", "maxResultsPerPage=100")
 
 
 @cache

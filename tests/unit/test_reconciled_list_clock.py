@@ -1,0 +1,48 @@
+"""A reconciliation compares times of the shop with the shop's clock."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from fakes.listed_orders import MemoryOrders, MemoryQueue, MemoryRow
+
+from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
+from ingest.operations.reconcile.ledger import open_ledger
+from ingest.operations.reconcile.list_ledger import ListLedger
+from ingest.operations.reconcile.listed import Listing, Places, Progress, reconcile_list
+
+
+class EmptyList:
+    """The list of a shop whose clock differs from ours."""
+
+    shape = ListShape(has_times=True)
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
+
+    async def page(self, _: PageRequest) -> ListedPage:
+        """See `OrderList`."""
+        return ListedPage((), sent_at=datetime.now(UTC) - self._ahead)
+
+
+@pytest.mark.parametrize(("minutes_ago", "unexpected"), [(5, 0), (60, 1)])
+@pytest.mark.parametrize("ahead", [timedelta(minutes=30), timedelta(), timedelta(minutes=-30)])
+async def test_a_change_that_the_list_may_not_show_yet_is_recent_by_the_clock_of_the_shop(
+    ahead: timedelta, minutes_ago: int, unexpected: int
+) -> None:
+    now, rows = datetime.now(UTC), MemoryOrders()
+    changed_at = now - ahead - timedelta(minutes=minutes_ago)
+    rows.store("1", MemoryRow(changed_at, now, b""))
+    listing = Listing(EmptyList(ahead), now - timedelta(days=1), now + timedelta(hours=1))
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Places]:
+        yield Places(cast("Any", MemoryQueue(lambda: now)), cast("Any", rows))
+
+    with open_ledger(ListLedger) as ledger:
+        report = await reconcile_list(listing, opened, ledger, Progress())
+
+    assert report.unexpected is not None
+    assert report.unexpected.count == unexpected
