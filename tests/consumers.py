@@ -12,7 +12,7 @@ from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason
 from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Partition
@@ -107,14 +107,13 @@ class Consumer(Partition):
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         return await self.parts.settling.release(deliveries)
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
-        return await self.parts.liveness.heartbeat(lifetime, clock)
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
+        return await self.parts.liveness.heartbeat(lifetime, clock, reasons)
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         return await self.parts.liveness.renew(entries)
-
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        await self.parts.liveness.report_outage(outage, lifetime)
 
     async def leave(self) -> int:
         return await self.parts.liveness.leave()

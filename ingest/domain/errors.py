@@ -206,6 +206,10 @@ class StoreLocked(StoreTooSlow):
     """Another transaction holds a lock that a statement needs. The statement stores no rows."""
 
 
+class TableLocked(StoreUnavailable):
+    """Another session has locked a table that a statement needs. The statement stores no rows. The message names both."""
+
+
 class StoreInterrupted(StoreUnavailable):
     """The connection was lost while a statement ran, by chance or because the statement overloads the server."""
 

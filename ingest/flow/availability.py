@@ -27,30 +27,32 @@ class AvailabilityLog:
     Attributes:
         server: its name.
         problem: the error of the last call, or empty.
+        since: when the first of the calls failed that have failed since the last success, in monotonic seconds. None without one.
     """
 
     def __init__(self, server: str) -> None:
         self.server = server
         self.problem = ""
-        self._began_at: float | None = None
+        self.since: float | None = None
         self._logged_at = 0.0
         self._denied = ""
 
     def failed(self, error: BaseException) -> None:
         """A call has failed."""
-        self.problem = str(error)
+        now = time.monotonic()
+        is_first = self.since is None
+        self.problem, self.since = str(error), now if self.since is None else self.since
         if isinstance(error, AccessDenied):
             if str(error) != self._denied:
                 self._denied = str(error)
                 _log.error("access_denied", server=self.server, error=self._denied)
             return
-        now = time.monotonic()
-        if self._began_at is None:
-            self._began_at = self._logged_at = now
+        if is_first or self._denied:
+            self._denied, self._logged_at = "", now
             log_unavailable(_log, "unavailable", error, server=self.server)
         elif now - self._logged_at >= _LOG_EVERY:
             self._logged_at = now
-            log_unavailable(_log, "still_unavailable", error, server=self.server, seconds=round(now - self._began_at))
+            log_unavailable(_log, "still_unavailable", error, server=self.server, seconds=round(now - self.since))
 
     def succeeded(self) -> None:
         """A call has succeeded."""
@@ -58,12 +60,12 @@ class AvailabilityLog:
         if self._denied:
             self._denied = ""
             _log.info("access_granted", server=self.server)
-        if self._began_at is not None:
-            _log.info("available_again", server=self.server, seconds=round(time.monotonic() - self._began_at, 1))
-            self._began_at = None
+        elif self.since is not None:
+            _log.info("available_again", server=self.server, seconds=round(time.monotonic() - self.since, 1))
+        self.since = None
 
 
-async def until_available(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+async def until_available(server: str | AvailabilityLog, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """Repeat the call until it succeeds. Only cancellation ends the wait.
 
     It also waits while access is denied (a privilege was revoked, a table renamed), and logs an error. If the process ended instead,

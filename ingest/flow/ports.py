@@ -22,8 +22,8 @@ from ingest.domain.deliveries.delivery import (
 )
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.fetch.outage import Outage
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.domain.operating.source_state import Reason
 from ingest.domain.orders.order_history import RecordedEvent
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
@@ -84,17 +84,16 @@ class Settling(Protocol):
 class Liveness(Protocol):
     """The liveness of this process, implemented by `ingest.queue.consume.consumer`."""
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
-        """Report that this consumer is alive, for the next `lifetime` seconds.
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
+        """Report that this consumer is alive, for the next `lifetime` seconds, and the reasons why it does not work, if any.
 
         The time that this process assumes keeps the queue's clock steady while the clock of the server is set.
         """
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """Renew the leases of entries, and return those that another consumer has claimed."""
-
-    async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
-        """Report, for `lifetime` seconds, the outage of the external API, or None without one."""
 
     async def leave(self) -> int:
         """Remove this consumer from the group, and return how many entries it still holds."""
@@ -207,14 +206,15 @@ class Store(StoredOrders, Protocol):
             RowsRefused: if a row cannot be stored. Then none is.
             StoreTooSlow: if the statement took too long. Fewer rows may be stored in time.
             StoreInterrupted: if the connection was lost during the statement. If that repeats, try fewer rows.
-            StoreLocked: if another session has locked some of the rows, or the table. Then none is stored.
+            TableLocked: if another session has locked a table, as far as that is known. Then none is stored.
+            StoreLocked: if another session has locked some of the rows, or a table. Then none is stored.
         """
 
     async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """As `upsert`, without waiting for rows that another session has locked, or has inserted and not committed.
 
         Raises:
-            StoreLocked: if there are such rows. A locked table raises another `Unavailable`.
+            StoreLocked: if there are such rows. A locked table raises `TableLocked`.
         """
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:

@@ -19,7 +19,6 @@ from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
 from ingest.flow.held import Held
 from ingest.flow.outage_recovery import OutageRecovery
-from ingest.flow.outage_report import OutageReport
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import FleetPart, Liveness
 from ingest.flow.read.reader import Reader
@@ -48,7 +47,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     outage: OutageRecovery
     heartbeats: Heartbeats
     maintenance: GroupMaintenance
-    report: OutageReport
     controls: SourceControls
     pace: Pace
     fleet: Sequence[FleetPart] = ()
@@ -86,7 +84,6 @@ class Worker:
                 background = [
                     tasks.create_task(parts.heartbeats.run()),
                     tasks.create_task(parts.maintenance.run()),
-                    tasks.create_task(parts.report.run()),
                     tasks.create_task(self._wake_on_stop(shutdown)),
                     tasks.create_task(self._wake_on_outage()),
                     tasks.create_task(follow_while(parts.controls, self._pause, self._resume)),

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -15,14 +15,20 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.operating.condition import condition_of
+from ingest.domain.operating.controls import NO_CONTROLS, Controls
+from ingest.domain.operating.source_state import Reason
 from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.server import Response, serving_routes
+from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.inspection.servers import owners_of
+from ingest.queue.operate.partition_monitor import GroupState, read_heartbeats
 from ingest.queue.operate.partition_troubles import noticed_trouble, read_troubles
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import known_layouts
@@ -75,8 +81,11 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
             try:
                 found = await _layouts(client, names.values())
                 layouts = {queue: layout for queue, layout in found.items() if isinstance(layout, Layout)}
-                paused = await _paused(record, names)
+                controls = await _controls(record)
                 states = await _states(client, layouts.values(), settings.group)
+                readable = [queue for queue, state in states.items() if isinstance(state, QueueState)]
+                keys = [Keys.of(queue, settings.group) for queue in readable]
+                groups = dict(zip(readable, await read_heartbeats(client, keys), strict=True))
             except (QueueUnavailable, UserError) as error:
                 # The workers' own metrics are still exported. The gauges of the queues are absent rather than out of date.
                 log.failed(error)
@@ -103,12 +112,13 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                         logs[source].succeeded()
                 if known:
                     queue = await _observed(source, layouts[stream], known, topology)
+                    found_troubles = await read_troubles(client, settings.group, of_queues)
                     troubles = {
-                        (_number(layouts[stream], each.queue), each.kind.value): each.server
-                        for each in await read_troubles(client, settings.group, of_queues)
+                        (_number(layouts[stream], each.queue), each.kind.value): each.server for each in found_troubles
                     }
-                    is_paused = None if paused is None else source in paused
-                    observed.append(queue._replace(is_paused=is_paused, troubles=troubles))
+                    is_paused = None if controls is None else controls.pause_of(source, datetime.now(UTC)) is not None
+                    reasons = _reasons(queue, [groups[each] for each in known], found_troubles, controls)
+                    observed.append(queue._replace(is_paused=is_paused, troubles=troubles, reasons=reasons))
             return [QueueCollector(observed)] if observed else []
 
         yield queues
@@ -120,14 +130,33 @@ async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout 
     return {queue: Layout(queue) if isinstance(each, QueueRefused) else each for queue, each in found.items()}
 
 
-async def _paused(record: ControlRecord, sources: Iterable[str]) -> Collection[str] | None:
-    """The paused sources, or None if the controls cannot be read."""
+async def _controls(record: ControlRecord) -> Controls | None:
+    """The controls, or None if they cannot be read."""
     try:
-        controls = await record.read()
+        return await record.read()
     except QueueUnavailable:
         return None
-    now = datetime.now(UTC)
-    return {source for source in sources if controls.pause_of(source, now) is not None}
+
+
+def _reasons(
+    queue: ObservedQueue,
+    groups: Sequence[GroupState | Exception],
+    troubles: Sequence[PartitionTrouble],
+    controls: Controls | None,
+) -> Sequence[Reason]:
+    """The reasons for the state of a source, as in all other views."""
+    known = [each for each in groups if isinstance(each, GroupState)]
+    if not known:
+        return []
+    alive: dict[str, list[Reason]] = {}
+    for group in known:
+        for each in group.consumers:
+            if each.state == "alive":
+                alive.setdefault(each.name, []).extend(each.reasons)
+    latest = max((each.last_heartbeat for each in known if each.last_heartbeat is not None), default=None)
+    controls = controls or NO_CONTROLS
+    pause = controls.pause_of(queue.source, datetime.now(UTC))
+    return condition_of(queue.state, alive, latest, troubles, (pause, controls.drain_of), ()).reasons
 
 
 async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mapping[str, QueueState | QueueUnavailable]:

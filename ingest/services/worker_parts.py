@@ -23,12 +23,12 @@ from ingest.flow.group.maintenance import GroupMaintenance
 from ingest.flow.held import Held
 from ingest.flow.known_orders import canary_request
 from ingest.flow.outage_recovery import OutageRecovery
-from ingest.flow.outage_report import OutageReport
 from ingest.flow.pace.fleet_pause import FleetPause
 from ingest.flow.ports import Decode, FleetPart
 from ingest.flow.read.reader import Reader
 from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.reasons import Reasons
 from ingest.flow.settle.late_orders import LateOrders
 from ingest.flow.settle.recorder import Recorder
 from ingest.flow.settle.settlement import Settlement
@@ -88,7 +88,13 @@ def build_worker(
     held = Held(clock=lease_clock, traces=traces)
     reads = ReadsInFlight()
     heartbeats = Heartbeats(
-        queue.liveness, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
+        queue.liveness,
+        held,
+        settings.claim_idle,
+        settings.heartbeat_ttl,
+        ports.clock,
+        lambda: reasons.current(),
+        clock=lease_clock,
     )
     circuit = CircuitBreaker(
         canary_request(ports.upstream, ports.decode),
@@ -107,6 +113,10 @@ def build_worker(
         recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)
     settlement = Settlement(
         queue.settling, ports.store, held, heartbeats, metrics, buffer, recorder, now=ports.clock.now, clock=clock
+    )
+    servers = [*settlement.servers, *([] if recorder is None else [recorder.availability])]
+    reasons = Reasons(
+        circuit, pace.pauses, servers, ports.silent_for, ports.redis_failing, ports.clock.now, clock=clock
     )
     handler = Handler(
         ports.upstream,
@@ -147,7 +157,6 @@ def build_worker(
             outage=OutageRecovery(circuit, pace, reader, executor, settlement.moves, held, gate),
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue.maintenance, heartbeats, settings.claim_idle, clock=clock),
-            report=OutageReport(queue.liveness, circuit, ports.clock.now),
             controls=ports.controls,
             pace=pace,
             fleet=shared,

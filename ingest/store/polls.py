@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ingest.domain.errors import StoreUnavailable, UserError
 from ingest.domain.operating.polling import PollResult, PollState, PollTurn
+from ingest.store.connections.pool import Pool
 from ingest.store.connections.statements import Fetches
 
 LEASE = 10.0
@@ -111,3 +113,14 @@ class Polls:
 async def read_polls(connection: Fetches, sources: Sequence[str]) -> dict[str, PollState]:
     """Return the recorded states of these sources by name. A source whose list was never read is omitted."""
     return {record["source"]: PollState(**record) for record in await connection.fetch(_STATES, [*sources])}
+
+
+async def polls_if_available(dsn: str, sources: Sequence[str]) -> dict[str, PollState]:
+    """As `read_polls`, on a connection of its own. Empty without PostgreSQL."""
+    if not sources:
+        return {}
+    try:
+        async with Pool.open(dsn, size=1) as pool:
+            return await read_polls(pool, sources)
+    except (StoreUnavailable, UserError):
+        return {}

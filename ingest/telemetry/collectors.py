@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ingest.domain.deliveries.queue_state import LaneState, QueueState
+from ingest.domain.operating.source_state import Reason
 from ingest.domain.source_name import UNNAMED
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
@@ -45,6 +46,7 @@ _OF_PARTITIONS: dict[str, tuple[str, Callable[[QueueState], float | None]]] = {
     ),
 }
 _PAUSED = "1 while an operator has paused the source."
+_STATE = "When a reason for a state of the source began, in Unix seconds (0: unknown). No sample without the reason."
 _TROUBLE = "1 while the server of a partition is slow, denied, resharding or unavailable."
 _OWNER = "The server that owns the keys of a partition. Always 1."
 
@@ -91,6 +93,7 @@ class ObservedQueue(NamedTuple):
         owners: the address of the server of each partition, in the same way.
         troubles: of partitions, by the number of the partition and the kind, each with the address of its server.
         is_paused: whether an operator has paused the source. None if that is unknown.
+        reasons: for the state of the source, see `ingest.operations.state.condition`.
     """
 
     source: str
@@ -100,6 +103,7 @@ class ObservedQueue(NamedTuple):
     owners: Mapping[str, str] = MappingProxyType({})
     is_paused: bool | None = None
     troubles: Mapping[tuple[str, str], str] = MappingProxyType({})
+    reasons: Sequence[Reason] = ()
 
 
 class QueueCollector(Collector):
@@ -130,6 +134,14 @@ class QueueCollector(Collector):
             yield from _if_any(_gauges(name, text, ["source", "partition"], partitions))
         pauses = (((queue.source,), queue.is_paused) for queue in self._queues)
         yield from _if_any(_gauges("ingest_paused", _PAUSED, ["source"], pauses))
+        states = (
+            ((queue.source, reason.state.value, reason.server), reason.since or 0.0)
+            for queue in self._queues
+            for reason in queue.reasons
+        )
+        yield from _if_any(
+            _gauges("ingest_source_state_since_seconds", _STATE, ["source", "state", "server"], dict(states).items())
+        )
         owners = (
             ((queue.source, partition, node), 1.0) for queue in self._queues for partition, node in queue.owners.items()
         )

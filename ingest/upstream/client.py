@@ -114,6 +114,10 @@ class UpstreamClient:
         """
         await self._session.headers()
 
+    def silent_for(self) -> float:
+        """Return for how many seconds requests have been waiting without any response, or 0."""
+        return self._session.silent_for()
+
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch the document of one order, with immediate tries after transient failures."""
         return await self._with_tries(request, self._url(request.order_id), self._body_of(request))

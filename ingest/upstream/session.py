@@ -73,6 +73,12 @@ class ApiSession:
         self._quota = conditions.quota
         self._admit = conditions.admit
         self._attempts = attempts
+        self._waiting = 0
+        self._silent_since: float | None = None
+
+    def silent_for(self) -> float:
+        """Return for how many seconds requests have been waiting without any response, or 0."""
+        return time.monotonic() - self._silent_since if self._waiting and self._silent_since is not None else 0.0
 
     async def send(
         self,
@@ -167,6 +173,8 @@ class ApiSession:
         traceparent = exchange.requests[0].traceparent
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
+        self._waiting += 1
+        self._silent_since = exchange.started_at if self._silent_since is None else self._silent_since
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
@@ -199,6 +207,10 @@ class ApiSession:
             code = "2xx"
             return document
         finally:
+            self._waiting -= 1
+            # The silence continues after a request that has timed out. After a response, it begins with the requests that still wait.
+            if code != "timeout":
+                self._silent_since = time.monotonic() if self._waiting else None
             self._seconds[code].observe(time.monotonic() - exchange.started_at)
             if quota is not None:
                 quota.release()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.deliveries.entry_fields import ATTEMPT, ENQUEUED_AT, ORDER_ID
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason
 from ingest.queue.layout.entries import to_delivery
 
 STREAM = "memory"
@@ -88,7 +88,7 @@ class MemoryGroup:
     heard_since: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
     leader: tuple[str, float] = ("", 0.0)
-    outages: dict[str, tuple[Outage, float]] = field(default_factory=dict)
+    reasons: dict[str, list[Reason]] = field(default_factory=dict)
     erased: set[str | None] = field(default_factory=set)
     is_available: bool = True
     lost_replies: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, E
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -152,9 +152,14 @@ class MemoryQueue:
     # -- liveness -----------------------------------------------------------------------------------------------
 
     @_over_the_network
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
         del clock  # the group's never jumps
         group, now = self.group, self.group.clock()
+        group.reasons.pop(self.name, None)
+        if reasons:
+            group.reasons[self.name] = [*reasons]
         is_first = group.heard_until.get(self.name, 0.0) <= now
         group.heard_until[self.name] = now + lifetime
         if is_first:
@@ -177,12 +182,6 @@ class MemoryQueue:
             else:
                 lost.add(entry)
         return lost
-
-    @_over_the_network
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        self.group.outages.pop(self.name, None)
-        if outage is not None:
-            self.group.outages[self.name] = outage, self.group.clock() + lifetime
 
     @_over_the_network
     async def leave(self) -> int:

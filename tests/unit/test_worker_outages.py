@@ -30,7 +30,7 @@ async def fails(place: Workplace, count: int) -> None:
     await works(place)
     place.upstream.fault = BROKEN
     place.group.add(*order_ids(count))
-    await until(lambda: place.group.outages)
+    await until(lambda: place.group.reasons)
 
 
 def requested(place: Workplace) -> set[EntryRef]:
@@ -51,18 +51,18 @@ def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_after
             await works(place)
             place.upstream.fault = fault
             entries = place.group.add(*order_ids(50))
-            await until(lambda: place.group.outages)
+            await until(lambda: place.group.reasons)
             await asyncio.sleep(300)
 
             assert {pending.count for pending in place.group.pending.values()} <= {0, 1}
             assert len(place.group.stream) == len(entries), "none has left the stream"
-            outage, _ = place.group.outages["one"]
-            assert outage.error == str(fault)
+            [reason] = place.group.reasons["one"]
+            assert reason.text == str(fault)
 
             place.upstream.fault = None
             answered_at = now()
             await place.finished()
-            await until(lambda: not place.group.outages)
+            await until(lambda: not place.group.reasons)
 
         assert now() - answered_at < 20
         assert set(place.store.rows) == {"canary", *order_ids(50)}
@@ -108,9 +108,9 @@ async def test_when_every_queued_order_is_broken_the_canary_request_ends_the_out
         place.upstream.fault = BROKEN
         place.upstream.faults = dict.fromkeys(order_ids(12), BROKEN)
         place.group.add(*order_ids(12))
-        await until(lambda: place.group.outages)
+        await until(lambda: place.group.reasons)
         place.upstream.fault = None
-        await until(lambda: not place.group.outages)
+        await until(lambda: not place.group.reasons)
         await until(lambda: len(place.group.dead) == 12, within=600)
 
 
@@ -135,7 +135,7 @@ async def test_requests_that_hang_when_the_outage_begins_are_given_up_and_their_
         await until(lambda: place.upstream.in_progress == ["hangs"])
         place.upstream.fault = BROKEN
         place.group.add(*order_ids(20))
-        await until(lambda: place.group.outages)
+        await until(lambda: place.group.reasons)
         await until(lambda: not place.upstream.in_progress, within=2)
 
         assert (place.group.pending[hangs].owner, place.group.pending[hangs].count) == (None, 0)
@@ -148,7 +148,7 @@ async def test_probes_that_hang_are_ended_when_another_is_answered() -> None:
         await works(place)
         place.upstream.fault = BROKEN
         place.group.add("hangs", *order_ids(10))
-        await until(lambda: place.group.outages)
+        await until(lambda: place.group.reasons)
         place.upstream.hanging = {"hangs"}
         await until(lambda: place.upstream.in_progress == ["hangs"])
         place.upstream.fault = None
@@ -166,7 +166,7 @@ async def test_during_an_outage_a_stop_is_obeyed_at_once() -> None:
     place.upstream.fault = REFUSED
     entries = place.group.add(*order_ids(30))
     async with place.worker() as worker:
-        await until(lambda: place.group.outages)
+        await until(lambda: place.group.reasons)
         await asyncio.sleep(60)
         asked_at = now()
         await worker.stop()

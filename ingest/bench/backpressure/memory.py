@@ -24,7 +24,7 @@ from ingest.domain.deliveries.delivery import (
 )
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason
 from ingest.domain.fetch.result import Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
@@ -70,13 +70,12 @@ class MemoryQueue:
         """Fail, because results are never kept."""
         raise NotImplementedError(f"cannot keep {len(finished)} results")
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
         """Return the local time."""
-        del lifetime, clock
+        del lifetime, clock, reasons
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
-
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Do nothing."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Return no entries, because consumers never leave any."""

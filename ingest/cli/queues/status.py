@@ -38,9 +38,10 @@ def status(
     Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. Workers read the express
     lane before the main lane. The age of the oldest order counts from its first announcement.
 
-    A consumer is alive until its heartbeat expires. An open circuit means that it sends no requests to the external API.
+    A consumer is alive until its heartbeat expires. Below the numbers, a line for each server or source names the cause of an incident
+    and since when it lasts.
 
-    The exit code is 1 if Redis or PostgreSQL cannot be reached.
+    The exit code is 1 if Redis or PostgreSQL cannot be reached, and while a source cannot work. A pause is no error.
 
     Examples:
     `ingest status` shows a table.
@@ -57,6 +58,8 @@ def status(
     `ingest status --json | jq -r '.sources[] | select(.queue.dead > 0) | .source'` lists the sources with dead letters, in
     a deployment with a sources file.
 
+    `ingest status --json | jq -r '.condition.reasons[].text'` prints the causes of an incident.
+
     `ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose
     heartbeat has expired.
     """
@@ -68,7 +71,7 @@ def status(
     found = run_interruptible(_watch(sources, interval, as_json=as_json) if watch else read_status(sources))
     if not watch:
         _show(found, as_json=as_json)
-    raise typer.Exit(1 if found[0].errors else 0)
+    raise typer.Exit(1 if found[0].errors or any(each.condition.cannot_work for each in found) else 0)
 
 
 async def _watch(sources: "Sequence[Backends]", interval: float, *, as_json: bool) -> Never:
@@ -101,9 +104,10 @@ def _show(found: "Sequence[SystemStatus]", *, as_json: bool) -> None:
 
 def _report(found: "Sequence[SystemStatus]") -> dict[str, Any]:
     """The state of the unnamed source, or a list of the named ones, so that their number does not change the members."""
+    from ingest.operations.state.notices import condition_as_object
     from ingest.operations.state.status import totals
 
-    sources = [asdict(each) for each in found]
+    sources = [{**asdict(each), "condition": condition_as_object(each.condition)} for each in found]
     if found[0].source == UNNAMED:
         return sources[0]
     return {"at": found[0].at, "sources": sources, "totals": totals(found), "errors": found[0].errors}

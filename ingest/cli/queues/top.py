@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import start
+from ingest.cli.invocation import backends_of_sources
 from ingest.cli.options import Sources
 from ingest.cli.terminal.keys import Keys
 from ingest.cli.terminal.top_screen import SORTS, lines_of
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.domain.deliveries.queue_state import QueueState
+    from ingest.operations.backends import Backends
     from ingest.operations.state.flow_rates import Rates
     from ingest.operations.state.snapshot import Snapshot
     from ingest.operations.state.snapshots import Snapshots
-    from ingest.operations.state.source_states import ListedSource
 
 # Workers report their counts every two seconds, and rates are known after two reports.
 _MEASURED_FOR = 4.5
@@ -37,7 +37,7 @@ def top(
 ) -> None:
     """Show sources and workers live, like `top`.
 
-    It shows how many orders arrive and are stored each second, the queues, the latency, open circuits, pauses and workers. It reads
+    It shows how many orders arrive and are stored each second, the queues, the latency, the causes of incidents, and workers. It reads
     Redis once a second, and changes nothing.
 
     The exit code of `--once` is 1 if Redis cannot be reached.
@@ -55,32 +55,22 @@ def top(
 
     `ingest top --once --json | jq .rates.stored` prints the stored orders per second. Without `--once`, there is an object each second.
     """
-    listed = _listed(source)
+    listed = [*backends_of_sources(source).values()]
     if not sys.stdout.isatty() and not as_json:
         once = True
     raise typer.Exit(run_interruptible(_run(listed, once=once, as_json=as_json)))
 
 
-def _listed(names: "Sequence[str] | None") -> "list[ListedSource]":
-    from ingest.domain.source_name import chosen_sources
-    from ingest.operations.backends import Backends
-    from ingest.operations.state.source_states import ListedSource
-    from ingest.settings.source_file import source_settings_without_secrets
-    from ingest.sources.from_settings import quota_name_of
-
-    sources = source_settings_without_secrets(start())
-    return [
-        ListedSource(name, Backends.of(sources[name]), quota_name_of(sources[name]))
-        for name in chosen_sources(names, sources)
-    ]
-
-
-async def _run(listed: "Sequence[ListedSource]", *, once: bool, as_json: bool) -> int:
+async def _run(listed: "Sequence[Backends]", *, once: bool, as_json: bool) -> int:
     from ingest.operations.state.snapshots import Snapshots
     from ingest.queue.redis.connection import control_client
+    from ingest.store.connections.pool import Pool
 
-    async with control_client(listed[0].backends.redis_url) as redis:
-        snapshots = Snapshots(redis, listed)
+    async with (
+        control_client(listed[0].redis_url) as redis,
+        Pool.open(listed[0].postgres_dsn, size=1) as pool,
+    ):
+        snapshots = Snapshots(redis, listed, pool=pool)
         if once:
             snapshot = await _print_once(snapshots, as_json=as_json)
             return 1 if snapshot.problem else 0
@@ -137,6 +127,7 @@ async def _show(snapshots: "Snapshots") -> None:
 def as_object(snapshot: "Snapshot") -> dict[str, Any]:
     """Convert a snapshot for JSON. An unknown value is null."""
     from ingest.operations.control import pauses
+    from ingest.operations.state.notices import condition_as_object
 
     return {
         "at": snapshot.at.isoformat(timespec="milliseconds"),
@@ -147,13 +138,10 @@ def as_object(snapshot: "Snapshot") -> dict[str, Any]:
         "sources": [
             {
                 "source": each.source,
-                "activity": str(each.activity),
+                "condition": condition_as_object(each.condition),
                 "queue": _queue(each.queue),
                 "rates": _rates(each.rates),
                 "workers": each.workers,
-                "errors": list(each.errors),
-                "troubles": [asdict(trouble) for trouble in each.troubles],
-                "throttled_for": each.throttled_for,
                 "pause": pauses.as_object(each.pause, snapshot.at),
             }
             for each in snapshot.sources

@@ -1,12 +1,12 @@
 """Formats what `ingest status` prints."""
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_duration
-from ingest.cli.terminal.width import Table
+from ingest.cli.terminal.width import Table, broken
 
 if TYPE_CHECKING:
     from ingest.domain.deliveries.queue_state import QueueState
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20
 _LONGEST_NAME = 64
-_GLANCE = ("source", "waiting", "pending", "retries", "dead", "stored", "oldest", "circuit")
+_GLANCE = ("source", "waiting", "pending", "retries", "dead", "stored", "oldest", "state")
 _CONSUMERS = Table(("consumer", "pending", "state"), names=1, facts=2)
 
 
@@ -30,13 +30,11 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    yield from _broken(
+    yield from broken(
         [
+            *_notices([status]),
             *_controls(status),
-            *_without_worker([status]),
-            *_outages(status),
             *_entry_ids(status),
-            *_troubles(status),
             *_servers(status),
         ],
         width,
@@ -55,20 +53,16 @@ def _details(status: "SystemStatus", width: int) -> Iterator[str]:
 def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
     from ingest.operations.state.status import totals
 
-    # "processes" would make the lines wider than 80 characters.
-    rows = [
-        (each.source, *_numbers(totals([each])), _circuits(each.consumers or ()).removesuffix(" processes"))
-        for each in sources
-    ]
+    rows = [(each.source, *_numbers(totals([each])), each.condition.state.text) for each in sources]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
     outages = [
         f"{each.source}: {line}"
         for each in sources
-        for line in (*_controls(each), *_outages(each), *_entry_ids(each), *_troubles(each))
+        for line in (*_controls(each), *_entry_ids(each))
     ]
-    yield from _broken([*_without_worker(sources), *outages], width)
+    yield from broken([*_notices(sources), *outages], width)
     # The servers are the same for all sources.
-    yield from _broken(_servers(sources[0]), width)
+    yield from broken(_servers(sources[0]), width)
 
 
 def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
@@ -86,51 +80,14 @@ def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
         last = orders.last_ingested_at
         yield "orders stored", _count(orders.stored)
         yield "last stored", "never" if last is None else f"{last:%Y-%m-%d %H:%M:%S} UTC"
-    if status.consumers:
-        yield "circuit", _circuits(status.consumers)
-
-
-def _circuits(consumers: "Sequence[ConsumerState]") -> str:
-    alive = [consumer for consumer in consumers if consumer.state == "alive"]
-    opened = sum(consumer.circuit is not None for consumer in alive)
-    if not alive:
-        return "-"
-    return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
-
-
-def _without_worker(sources: "Sequence[SystemStatus]") -> Iterator[str]:
-    """The sources whose orders no worker processes, and how to start one."""
-    idle = [
-        each.source
-        for each in sources
-        if each.consumers is not None and all(consumer.state != "alive" for consumer in each.consumers)
-    ]
-    if len(idle) == len(sources):
-        yield "no worker is running: start one with `ingest worker`"
-    else:
-        for source in idle:
-            yield f"{source}: no worker is running: start one with `ingest worker --source {source}`"
+    yield "state", status.condition.state.text
 
 
 def _controls(status: "SystemStatus") -> Iterator[str]:
-    """The pause and the changed limits of the source."""
-    if (pause := status.pause) is not None:
-        left = "until it is resumed" if pause["left"] is None else f"for another {format_duration(pause['left'])}"
-        reason = f": {printable(pause['reason'])}" if pause["reason"] else ""
-        yield f"paused {left} by {printable(pause['by'], _LONGEST_NAME)}{reason}"
+    """The changed limits of the source."""
     if (limits := status.limits) is not None:
         changed = [f"{name} {limits[name]:g}" for name in ("concurrency", "rate") if limits[name] is not None]
         yield f"limits changed by {printable(limits['by'], _LONGEST_NAME)}: {', '.join(changed)}"
-
-
-def _outages(status: "SystemStatus") -> Iterator[str]:
-    """The reasons of open circuits."""
-    longest: dict[str, float] = {}
-    for consumer in status.consumers or ():
-        if circuit := consumer.circuit:
-            longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
-    for error, seconds in sorted(longest.items()):
-        yield f"external API: {printable(error)} (for {format_duration(seconds)})"
 
 
 def _entry_ids(status: "SystemStatus") -> Iterator[str]:
@@ -141,17 +98,26 @@ def _entry_ids(status: "SystemStatus") -> Iterator[str]:
             yield f"{queue}: {problem}: run `ingest partitions repair`"
 
 
-def _troubles(status: "SystemStatus") -> Iterator[str]:
-    """The partitions whose servers are slow, deny access or are unavailable."""
-    for trouble in status.troubles:
-        if trouble.text not in status.errors.values():
-            yield printable(" ".join(trouble.text.split()))
+def _notices(sources: "Sequence[SystemStatus]") -> Iterator[str]:
+    """One line for each cause of an incident, and how to start a worker if there is none."""
+    from ingest.domain.operating.source_state import State
+    from ingest.operations.state.notices import notices_of
+
+    now = datetime.fromisoformat(sources[0].at)
+    for each in notices_of({each.source: each.condition for each in sources}):
+        advice = ""
+        if each.reason.state is State.NO_WORKER:
+            option = "".join(f" --source {name}" for name in each.sources)
+            advice = f": start one with `ingest worker{option}`"
+        yield printable(each.line(now)) + advice
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:
-    """Unreachable servers, and missing tables."""
+    """Servers that this command cannot reach, unless a notice names them, and missing tables."""
+    known = {reason.server for reason in status.condition.reasons}
     for server, error in status.errors.items():
-        yield f"{server}: {printable(' '.join(error.split()))}"
+        if server not in known:
+            yield f"{server}: {printable(' '.join(error.split()))}"
     if status.orders is not None and not status.orders.is_migrated:
         yield "postgres: the database contains no tables for orders. Run `ingest migrate`"
 
@@ -178,11 +144,6 @@ def _right_aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join((f"{name:<{names}}", *columns)).rstrip()
 
 
-def _broken(lines: Iterable[str], width: int) -> Iterator[str]:
-    for line in lines:
-        yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-
-
 def _numbers(totals: Mapping[str, Any]) -> Sequence[str]:
     counts = [_count(totals[name]) for name in ("depth", "pending", "retries", "dead", "stored")]
     return (*counts, _age(totals["oldest_age"]))
@@ -190,7 +151,7 @@ def _numbers(totals: Mapping[str, Any]) -> Sequence[str]:
 
 def _consumers(consumers: "Sequence[ConsumerState]", drained: Sequence[str], width: int) -> Iterator[str]:
     def is_well(consumer: "ConsumerState") -> bool:
-        return consumer.state == "alive" and not consumer.circuit and consumer.name not in drained
+        return consumer.state == "alive" and not consumer.reasons and consumer.name not in drained
 
     problems_first = sorted(consumers, key=is_well)
     rows = [
@@ -209,8 +170,8 @@ def _consumers(consumers: "Sequence[ConsumerState]", drained: Sequence[str], wid
 def _condition(consumer: "ConsumerState") -> str:
     match consumer.state:
         case "alive":
-            circuit = consumer.circuit
-            return "alive" if circuit is None else f"alive, circuit open for {format_duration(circuit.open_for)}"
+            reasons = dict.fromkeys(reason.state.text for reason in consumer.reasons)
+            return ", ".join(["alive", *reasons])
         case "stale":
             return "stopped" if consumer.stale_for is None else f"stale for {format_duration(consumer.stale_for)}"
         case _:

@@ -3,9 +3,10 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from ingest.domain.durations import format_duration as format_duration
+
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_SHOWN = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 class InvalidTime(ValueError):
@@ -41,11 +42,3 @@ def format_time(moment: datetime) -> str:
 def format_age(moment: datetime, now: datetime) -> str:
     """How long ago a time was."""
     return f"{format_duration(max(0.0, (now - moment).total_seconds()), '.0f')} ago"
-
-
-def format_duration(seconds: float, precision: str = ".1f") -> str:
-    """A duration in its largest unit, rounded. `precision` is the format of seconds."""
-    for unit, length in _SHOWN:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:{precision}} s"

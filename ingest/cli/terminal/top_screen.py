@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 # The numbers of a source, each with its width, including a blank.
 _COLUMNS = (("waiting", 8), ("retries", 8), ("dead", 6), ("oldest", 7), ("in/s", 6), ("out/s", 6), ("p95", 7))
-_STATE = 12
+_STATE = 17
 _NARROWEST_NAME = 8
-_STYLES = {"no worker": "bold red", "circuit open": "bold red", "unknown": "bold red"}
 _STYLE_OF_OTHERS = "yellow"
 _SLOW_REQUEST = 1.0
 # Without a terminal, the screen has no end. Consumers in trouble are first.
@@ -27,7 +26,7 @@ _FROZEN = "q quit   p continue   s sort by {}   FROZEN"
 
 Sort = str
 SORTS: Mapping[Sort, "Callable[[SourceSnapshot], object]"] = {
-    "trouble": lambda each: (each.activity == "running", -_waiting(each), each.source),
+    "trouble": lambda each: (-_rank(each), -_waiting(each), each.source),
     "waiting": lambda each: (-_waiting(each), each.source),
     "oldest": lambda each: (-(each.queue.oldest_age or 0.0) if each.queue else 0.0, each.source),
     "dead": lambda each: (-(each.queue.dead or 0) if each.queue else 0, each.source),
@@ -108,7 +107,7 @@ def _sources(sources: "Sequence[SourceSnapshot]", snapshot: "Snapshot", width: i
     yield Text(_cut(f"{header}  state", width), "bold")
     has_total = len(sources) > 1
     rows = [
-        Text(_cut(_row(name, size, each), width), _style(str(each.activity)))
+        Text(_cut(_row(name, size, each), width), _style(each))
         for name, each in zip(names, sources, strict=True)
     ]
     yield from _limited(rows, most - 1 - has_total)
@@ -137,7 +136,7 @@ def _row(name: str, size: int, source: "SourceSnapshot") -> str:
         rate(rates.stored),
         seconds(rates.p95),
     )
-    return f"{_columns(name, size, numbers)}  {source.activity}"
+    return f"{_columns(name, size, numbers)}  {source.state.text}"
 
 
 def _columns(name: str, size: int, numbers: Sequence[str]) -> str:
@@ -146,36 +145,29 @@ def _columns(name: str, size: int, numbers: Sequence[str]) -> str:
     return set_cell_size(shown, size) + "".join(cells)
 
 
-def _style(activity: str) -> str:
-    return "" if activity == "running" else _STYLES.get(activity, _STYLE_OF_OTHERS)
+def _style(source: "SourceSnapshot") -> str:
+    if source.condition.cannot_work:
+        return "bold red"
+    return "" if source.state in ("running", "idle") else _STYLE_OF_OTHERS
+
+
+def _rank(source: "SourceSnapshot") -> int:
+    return list(type(source.state)).index(source.state)
 
 
 def _notes(snapshot: "Snapshot") -> Iterator[str]:
     """What slows down or stops each source."""
-    if snapshot.problem:
-        return
-    if not snapshot.workers:
-        yield "no worker is running: start one with `ingest worker`"
+    yield from (printable(each.line(snapshot.at)) for each in snapshot.notices)
     for each in snapshot.sources:
         name = f"{each.source}: " if each.source else ""
         yield from (f"{name}{note}" for note in _notes_of(each))
 
 
 def _notes_of(source: "SourceSnapshot") -> Iterator[str]:
-    if source.pause is not None:
-        until = "until it is resumed" if source.pause.until is None else f"until {format_clock(source.pause.until, '')}"
-        reason = f": {printable(source.pause.reason)}" if source.pause.reason else ""
-        yield f"paused {until} by {printable(source.pause.by)}{reason}"
-    for trouble in source.troubles:
-        yield printable(" ".join(trouble.text.split()))
-    for error in source.errors:
-        yield f"external API: {printable(error)}"
     for problem in source.queue.id_problems if source.queue is not None else ():
         yield f"{problem}: run `ingest partitions repair`"
     if (took := source.rates.request_seconds) is not None and took >= _SLOW_REQUEST:
         yield f"requests to the external API take {format_duration(took)}"
-    if source.throttled_for:
-        yield f"the external API has asked to wait for {format_duration(source.throttled_for)}"
     if source.tuning is not None:
         limits = (("concurrency", source.tuning.concurrency), ("rate", source.tuning.rate))
         changes = ", ".join(f"{key} {value:g}" for key, value in limits if value is not None)
@@ -195,8 +187,8 @@ def _workers(snapshot: "Snapshot") -> "Iterable[tuple[str, tuple[int, str]]]":
             state = "alive" if each.state == "alive" else "stopped"
             if each.state == "stale" and each.stale_for is not None:
                 state = f"stale for {format_duration(each.stale_for)}"
-            if each.circuit is not None:
-                state = "circuit open"
+            if each.reasons:
+                state = each.reasons[0].state.text
             if state != "alive" or each.name not in states:
                 states[each.name] = state
     drained = {name for name, state in states.items() if state == "alive" and snapshot.controls.drain_of(name)}

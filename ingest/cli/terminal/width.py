@@ -5,7 +5,7 @@ A terminal has a width. A pipe has one only if COLUMNS is set.
 
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -105,3 +105,9 @@ def wrapped(line: str, stream: IO[str], indent: str = "") -> str:
     if not stream.isatty() or len(line) <= (width := width_of(stream)):
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
+
+
+def broken(lines: Iterable[str], width: int) -> Iterator[str]:
+    """The lines, broken between words where they are wider than `width`."""
+    for line in lines:
+        yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

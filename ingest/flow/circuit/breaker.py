@@ -50,7 +50,7 @@ class CircuitBreaker:
     Attributes:
         is_open: whether no requests may be sent.
         is_throttled: whether it is open because the API asks to wait.
-        is_unproven: whether it is unknown if the API or the orders are at fault, see `Outage`.
+        is_unproven: whether it is unknown if the API or the orders are at fault.
         error: of the outage, or of the last one.
         opened: set while it is open.
         closed: set while it is closed.
@@ -103,6 +103,10 @@ class CircuitBreaker:
         self._succeeded_at = 0.0
         self._counted: set[str] = set()
         self._counted_at = 0.0
+
+    def open_for(self) -> float:
+        """Seconds since it opened last."""
+        return self._clock() - self._opened_at
 
     def record_success(self, request: FetchRequest, started_at: float) -> None:
         """The API has sent a valid order, requested at `started_at`."""

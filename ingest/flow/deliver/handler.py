@@ -162,7 +162,7 @@ class Handler:
             return await self._after_configured(delivery, failed, this)
         after = 0.0
         if isinstance(fault, ThrottledFault):
-            after = self._pace.record_throttle(fault.after, failed.exchange.started_at)
+            after = self._pace.record_throttle(fault.after, failed.exchange.started_at, str(fault))
         try:
             fault_of = await self._circuit.classify(failed.exchange, fault)
         except NotSent as stopped:

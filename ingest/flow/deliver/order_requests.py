@@ -52,7 +52,7 @@ class OrderRequests:
                 return await self._decode.decode(result.body, request)
             fault = result.fault
             if isinstance(fault, ThrottledFault):
-                self._pace.record_throttle(fault.after, result.exchange.started_at)
+                self._pace.record_throttle(fault.after, result.exchange.started_at, str(fault))
             elif not (isinstance(fault, NotSent) or self._gate.is_closed):
                 raise fault
             on_wait(str(fault))

@@ -133,13 +133,13 @@ class Pace:
         if self._adaptive is not None:
             self._refresh()
 
-    def record_throttle(self, retry_after: float | None, started_at: float) -> float:
+    def record_throttle(self, retry_after: float | None, started_at: float, error: str = ASKED_TO_WAIT) -> float:
         """The API has throttled a request that began at `started_at`. Return the seconds for which its order should wait."""
         # Requests that were in flight at the last cut do not count again.
         is_news = started_at >= self._cut_at
         if is_news:
             self.pauses.count_throttle()
-        wait = self.pauses.record_throttle(retry_after)
+        wait = self.pauses.record_throttle(retry_after, error)
         if is_news:
             self._cut()
         if self._quota is not None:

@@ -14,7 +14,9 @@ import random
 import time
 from asyncio import Event
 from collections.abc import Callable
+from typing import NamedTuple
 
+from ingest.domain.errors import ASKED_TO_WAIT
 from ingest.domain.exponential_pause import exponential_pause
 
 _FIRST_PAUSE = 1.0
@@ -33,6 +35,28 @@ _FASTER_FAR = 0.1
 _FEW = 12
 # Time between two expected rejections, in pauses: at most 10 % of the time is spent pausing.
 WORK_PER_PAUSE = 10.0
+
+
+# Rejections in a row from which on the API counts as throttling. A single one is how its limit is found.
+_MANY = 3
+# Seconds after a pause in which a request may be answered.
+_ANSWERED_WITHIN = 3.0
+
+
+class Throttling(NamedTuple):
+    """The throttling of the external API.
+
+    Attributes:
+        seconds: since it began.
+        left: seconds until requests are sent again.
+        error: the last rejection.
+        is_asked: whether the API has named the time to wait.
+    """
+
+    seconds: float
+    left: float
+    error: str
+    is_asked: bool
 
 
 class Pauses:
@@ -63,6 +87,9 @@ class Pauses:
         self.asked = Event()
         self.asked_until = 0.0
         self._rejections = 0
+        self._throttled_at: float | None = None
+        self._asked_until = 0.0
+        self._error = ASKED_TO_WAIT
         self._successes = 0
         self._rejected_at = clock()
         self._accepted_every = 0.0
@@ -79,6 +106,7 @@ class Pauses:
 
     def pause_for(self, seconds: float) -> None:
         """The API has requested a pause from another process."""
+        self._begin(seconds)
         self._until = max(self._until, self._clock() + seconds * self._draw(1.0, _JITTER))
         self.is_on = True
 
@@ -100,9 +128,10 @@ class Pauses:
         if self.interval:
             self._next_start = self._clock() + self.interval * self._draw(0.9, 1.1)
 
-    def record_throttle(self, retry_after: float | None) -> float:
+    def record_throttle(self, retry_after: float | None, error: str = ASKED_TO_WAIT) -> float:
         """The API has throttled a request. Return how many seconds its order should wait."""
         now = self._clock()
+        self._begin(min(retry_after or 0.0, _LONGEST_RETRY_AFTER), error)
         floor = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, self._rejections - 1)
         self.pause = max(floor, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))
         self._until = max(self._until, now + self.pause * self._draw(1.0, _JITTER))
@@ -110,6 +139,23 @@ class Pauses:
         if retry_after:
             self._note(min(retry_after, _LONGEST_RETRY_AFTER))
         return max(retry_after or 0.0, self._draw(floor, 2 * floor))
+
+    def throttled(self) -> Throttling | None:
+        """The throttling of the API, if it has asked to wait, or has rejected several requests in a row."""
+        now = self._clock()
+        if self._throttled_at is None or self._until < now - _ANSWERED_WITHIN:
+            self._throttled_at = None
+            return None
+        is_asked = self._asked_until > now
+        if not is_asked and self._rejections < _MANY:
+            return None
+        return Throttling(now - self._throttled_at, max(0.0, self._until - now), self._error, is_asked)
+
+    def _begin(self, asked: float, error: str = ASKED_TO_WAIT) -> None:
+        now = self._clock()
+        self._throttled_at = now if self._throttled_at is None else self._throttled_at
+        self._error = error
+        self._asked_until = max(self._asked_until, now + asked if asked >= self._shared_from else 0.0)
 
     def _note(self, seconds: float) -> None:
         """Note a pause for the other processes."""
@@ -137,6 +183,8 @@ class Pauses:
     def record_success(self) -> None:
         """The API has responded without throttling."""
         self._rejections = 0
+        if self.left() <= 0:
+            self._throttled_at = None
         self._successes += 1
         if not self.interval:
             return
@@ -160,5 +208,6 @@ class Pauses:
 
     def resume(self) -> None:
         """End every pause, because the API works again."""
-        self._until = self._next_start = 0.0
+        self._until = self._next_start = self._asked_until = 0.0
         self._rejections = 0
+        self._throttled_at = None

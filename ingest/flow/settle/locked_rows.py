@@ -1,5 +1,7 @@
 """Finds the rows of a batch that other transactions have locked, so that the other rows are stored without waiting for them.
 
+A lock on a whole table, such as a partition or a table of a trigger, may concern some of the rows or all of them. The others are stored.
+
 A row that another transaction has inserted and not committed counts as locked.
 """
 
@@ -9,7 +11,7 @@ from enum import Enum, auto
 import msgspec
 
 from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.errors import StoreLocked, StoreUnavailable
+from ingest.domain.errors import StoreLocked, StoreUnavailable, TableLocked
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.ports import Store
 from ingest.flow.settle.rows import Item, Written
@@ -18,6 +20,20 @@ from ingest.flow.settle.rows import Item, Written
 _FEW_LOCKED = 4
 # Statements with a locked row, each with fewer rows than the last one, after which a search ends.
 _MOST_LOCKED = 16
+# The same while a table is locked, if no row was stored.
+_MOST_BLOCKED = 64
+
+
+class Blocked(Exception):
+    """Another session has locked a table that the rows need.
+
+    Attributes:
+        error: describes it. None if the statement did not wait long enough to find it.
+    """
+
+    def __init__(self, error: TableLocked | None) -> None:
+        super().__init__()
+        self.error = error
 
 
 class RowsLocked(Exception):
@@ -39,6 +55,7 @@ class Locks(Enum):
     SOUGHT = auto()  # such a statement has waited too long
     EXPECTED = auto()  # all of the rows were locked before
     WAITED_FOR = auto()  # most are locked, so that the table is the likely cause
+    OF_TABLE = auto()  # another session has locked a table
 
 
 class StatementPart(msgspec.Struct, frozen=True):
@@ -57,19 +74,26 @@ async def upsert(store: Store, rows: Sequence[OrderRow], locks: Locks) -> list[E
     """Write rows in the way that suits the locks.
 
     Raises:
+        Blocked: if a table is locked, see `without_blocked`.
         RowsLocked: if rows are locked, see `without_locked`.
         StoreLocked: if the statement has waited for locks.
     """
     try:
         if locks is Locks.NONE:
             return await store.upsert(rows)
+        if locks is Locks.OF_TABLE:
+            return await store.upsert_unlocked(rows)
         locked = await store.locked([row.order_id for row in rows])
         if locks is Locks.SOUGHT and len(locked) > max(_FEW_LOCKED, len(rows) // 2):
             raise StoreUnavailable("other transactions have locked most of the rows")
         if locked and locks is not Locks.WAITED_FOR:
             raise RowsLocked(locked)
         return await store.upsert_unlocked(rows)
+    except TableLocked as error:
+        raise Blocked(error) from error
     except StoreLocked as error:
+        if locks is Locks.OF_TABLE:
+            raise Blocked(None) from error
         if locks is Locks.WAITED_FOR:
             raise
         raise RowsLocked from error
@@ -98,6 +122,19 @@ def without_locked(
     if is_long and part.locks is Locks.SOUGHT and not written.stored:
         return (StatementPart(rest, Locks.WAITED_FOR),)
     return (StatementPart(rest, part.locks),) if locked else part.halves()
+
+
+def without_blocked(
+    part: StatementPart, error: TableLocked | None, written: Written, searched: int
+) -> Iterable[StatementPart]:
+    """The parts that may be stored of a part for which `upsert` has raised `Blocked`, while the others are added to `written`."""
+    written.blocker = error or written.blocker
+    if part.locks is not Locks.OF_TABLE:
+        return (StatementPart(part.items, Locks.OF_TABLE),)
+    if error is None and len(part.items) > 1 and (written.stored or searched <= _MOST_BLOCKED):
+        return part.halves()
+    written.blocked += part.items
+    return ()
 
 
 def expected(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:

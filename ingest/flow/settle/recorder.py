@@ -15,7 +15,7 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN, REPLAYED_AT
 from ingest.domain.errors import RowsRefused, Unavailable, UserError
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
-from ingest.flow.availability import until_available, until_ready
+from ingest.flow.availability import AvailabilityLog, until_available, until_ready
 from ingest.flow.ports import History
 from ingest.flow.ticks import sleep_to_tick
 from ingest.telemetry.logs import get_logger
@@ -54,6 +54,7 @@ class Recorder:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.availability = AvailabilityLog("postgres")
         self._history = history
         self._worker = _ascii(worker.encode(errors="replace"))
         self._keep = keep
@@ -122,7 +123,7 @@ class Recorder:
         while True:
             await sleep_to_tick(_WRITE_EVERY)
             while self._waiting:
-                await until_available("postgres", self._write)
+                await until_available(self.availability, self._write)
             if self._dropped:
                 _log.warning("history_incomplete", events=self._dropped)
                 self._dropped = 0

@@ -3,7 +3,8 @@
 A rejected row is at fault only if another row is stored. It was rejected before and after that, while the other row is still accepted.
 Otherwise the table may be the cause, for example a new constraint. Until another row is stored, rejected rows are held and tried
 again. When other orders need the buffer space, held rows go to the retry set, a few after each round and uncounted. Locked rows go there
-immediately, because the transaction that has locked them may last for hours.
+immediately, because the transaction that has locked them may last for hours. Rows that need a table which another session has locked
+are held like rejected ones, and tried again when one of them can be stored.
 """
 
 import random
@@ -13,9 +14,11 @@ from contextlib import contextmanager
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.deliveries.outcome import DeadLetter, Retry
-from ingest.domain.errors import RowSuppressed
+from ingest.domain.errors import RowSuppressed, TableLocked
+from ingest.flow.availability import AvailabilityLog
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.settle.acks import Acks
+from ingest.flow.settle.locked_rows import Locks
 from ingest.flow.settle.moves import Moves
 from ingest.flow.settle.rows import Item, Refusal, Written
 from ingest.flow.settle.writer import Writer
@@ -28,11 +31,16 @@ _ROUND = (1.0, 2.0)
 _LOG_EVERY = 10.0
 # The share of held rows that is postponed in each round while others need their buffer space, and the seconds of the delay.
 _POSTPONED_SHARE = 20
+_UNKNOWN_LOCK = TableLocked("another session has locked a table")
 _POSTPONED_FOR = (30.0, 60.0)
 
 
 class RefusedRows:
-    """The rows that PostgreSQL has rejected."""
+    """The rows that PostgreSQL has rejected, and the rows that wait for a locked table.
+
+    Attributes:
+        locks: the locks on tables.
+    """
 
     def __init__(
         self,
@@ -50,14 +58,16 @@ class RefusedRows:
         self._buffer = buffer
         self._draw = draw
         self._clock = clock
+        self.locks = AvailabilityLog("postgres")
         self._held: list[Item] = []
-        self._retry_at = 0.0
+        self._blocked: list[Item] = []
+        self._retry_at = self._looked_at = 0.0
         self._logged_at: float | None = None
         self._isolated = 0
 
     def __bool__(self) -> bool:
         """Whether rows are held."""
-        return bool(self._held)
+        return bool(self._held or self._blocked)
 
     def due_in(self) -> float:
         """Seconds until the next try."""
@@ -74,7 +84,7 @@ class RefusedRows:
 
     async def after(self, written: Written) -> list[Item]:
         """Classify the rejected rows of one write, and return the rows for the next batch, which were too slow together."""
-        await self._postpone_locked(written.locked)
+        await self._leave_out(written)
         if not written.refused:
             if self._held and written.fresh is not None:
                 await self._classify([], written.fresh)
@@ -91,8 +101,13 @@ class RefusedRows:
         """Try held rows again if they are due, and postpone some if others need their buffer space, and return as `after`."""
         if self._isolated:
             await self._postpone(len(self._held))
+            await self._postpone_blocked(len(self._blocked))
             return []
         if self._clock() < self._retry_at:
+            return []
+        if self._blocked and (again := await self._retry_blocked()):
+            return again
+        if not self._held:
             return []
         held, self._held = self._held, []
         # In a different order each time, because a search may end before it reaches a row that could be stored.
@@ -125,7 +140,7 @@ class RefusedRows:
         written = await self._writer.write(again, to_the_end=True)
         self._acks.add(written)
         self._held = written.untried
-        await self._postpone_locked(written.locked)
+        await self._leave_out(written)
         if not written.refused:
             return
         # If the other row is still accepted, the rejected rows are at fault.
@@ -164,6 +179,47 @@ class RefusedRows:
             await self._move(item, RetryReason.ROW_REFUSED, "PostgreSQL refuses all rows")
         if postponed:
             _log.warning("refused_rows_postponed", rows=len(postponed), held=len(self._held))
+
+    async def _leave_out(self, written: Written) -> None:
+        """Postpone locked rows, and hold rows that need a locked table."""
+        await self._postpone_locked(written.locked)
+        if written.blocked:
+            if not self:
+                self._retry_at = self._clock() + self._draw(*_ROUND)
+            self._blocked += written.blocked
+            if written.blocker is not None or not self.locks.problem:
+                self._looked_at = self._clock()
+                self.locks.failed(written.blocker or _UNKNOWN_LOCK)
+
+    async def _retry_blocked(self) -> list[Item]:
+        """Try a row that needs a locked table. If it can be stored, return the others for the next batch."""
+        now = self._clock()
+        self._retry_at = now + self._draw(*_ROUND)
+        # A statement that waits for the lock finds the session that holds it now. Meanwhile no other row is stored.
+        locks = Locks.OF_TABLE if now < self._looked_at + _LOG_EVERY else Locks.NONE
+        self._looked_at = self._looked_at if locks is Locks.OF_TABLE else now
+        random.shuffle(self._blocked)
+        sample, self._blocked = self._blocked[:1], self._blocked[1:]
+        written = await self._writer.write(sample, locks)
+        self._acks.add(written)
+        if written.blocked:
+            await self._leave_out(written)
+            if self._buffer.is_wanted:
+                await self._postpone_blocked(len(self._blocked) // _POSTPONED_SHARE + 1)
+            return []
+        self.locks.succeeded()
+        again, self._blocked = self._blocked, []
+        return [*await self.after(written), *again]
+
+    async def _postpone_blocked(self, count: int) -> None:
+        """Move rows that need a locked table to the retry set, uncounted."""
+        postponed, self._blocked = self._blocked[:count], self._blocked[count:]
+        for item in postponed:
+            await self._move(item, RetryReason.ROW_LOCKED, self.locks.problem)
+        if postponed:
+            _log.warning("refused_rows_postponed", rows=len(postponed), held=len(self._blocked))
+        if not self._blocked:
+            self.locks.succeeded()
 
     async def _postpone_locked(self, locked: Sequence[Item]) -> None:
         for item in locked:

@@ -6,7 +6,7 @@ import msgspec
 
 from ingest.domain.deliveries.delivery import Delivery, Effect
 from ingest.domain.deliveries.result import Finished, Result, ResultKind
-from ingest.domain.errors import RowsRefused
+from ingest.domain.errors import RowsRefused, TableLocked
 from ingest.domain.orders.order_row import OrderRow
 
 _FRESH = {Effect.INSERTED, Effect.CHANGED}
@@ -40,6 +40,7 @@ class Written(msgspec.Struct):
         effects: the effects of their rows, in order.
         refused: items that were rejected in separate statements.
         locked: items with a row that another session has locked. Another try now would block all others.
+        blocked: items that cannot be stored while another session has locked a table, which `blocker` describes.
         untried: items that were rejected or too slow together with others.
         lost: items whose entries other processes have claimed.
         fresh: an item with a row that was inserted or changed, which proves that the table accepts rows.
@@ -48,6 +49,8 @@ class Written(msgspec.Struct):
     stored: list[Item] = msgspec.field(default_factory=list)
     refused: list[Refusal] = msgspec.field(default_factory=list)
     locked: list[Item] = msgspec.field(default_factory=list)
+    blocked: list[Item] = msgspec.field(default_factory=list)
+    blocker: TableLocked | None = None
     effects: list[Effect] = msgspec.field(default_factory=list)
     untried: list[Item] = msgspec.field(default_factory=list)
     lost: list[Item] = msgspec.field(default_factory=list)

@@ -27,6 +27,7 @@ class Settlement:
 
     Attributes:
         moves: moves entries that are not stored.
+        servers: the availability of PostgreSQL, and the locks on tables.
 
     Args:
         buffer: the space that an order has acquired before. Released when it is settled.
@@ -52,6 +53,7 @@ class Settlement:
         writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
         self._acks = acks = Acks(queue, heartbeats, held, buffer)
         refused = RefusedRows(writer, acks, self.moves, buffer, clock=clock)
+        self.servers = (writer.availability, refused.locks)
         self._batches = Batches(writer, acks, refused, held, buffer.rows, recorder)
 
     def store(self, delivery: Delivery, outcome: Store) -> None:

@@ -19,13 +19,23 @@ from ingest.domain.errors import (
     StoreLocked,
     StoreTooSlow,
     StoreUnavailable,
+    TableLocked,
 )
 from ingest.domain.orders.order_row import OrderRow
-from ingest.flow.availability import until_available
+from ingest.flow.availability import AvailabilityLog, until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Store
-from ingest.flow.settle.locked_rows import Locks, RowsLocked, StatementPart, expected, upsert, without_locked
+from ingest.flow.settle.locked_rows import (
+    Blocked,
+    Locks,
+    RowsLocked,
+    StatementPart,
+    expected,
+    upsert,
+    without_blocked,
+    without_locked,
+)
 from ingest.flow.settle.rows import Item, Refusal, Written, fresh_item, with_effects
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -59,6 +69,9 @@ class Writer:
     Args:
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
+
+    Attributes:
+        availability: of PostgreSQL.
     """
 
     def __init__(
@@ -78,6 +91,7 @@ class Writer:
         self._most = rows
         self._limit = rows
         self._now = now
+        self.availability = AvailabilityLog("postgres")
         # Entries of which a statement has failed that may have been executed.
         self._uncertain: set[EntryRef] = set()
         # Statements in a row that have lost their connections.
@@ -93,17 +107,19 @@ class Writer:
                 return count
         return len(items)
 
-    async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
+    async def write(
+        self, items: Sequence[Item], locks: Locks = Locks.NONE, *, to_the_end: bool = False
+    ) -> Written:
         """Write the rows, waiting while PostgreSQL is unavailable.
 
-        Rejected and locked rows are found by halving. Locked rows are left out, and a suppressed row is written in a separate statement.
+        Rejected and locked rows are found by halving. Rows that are locked, or need a locked table, are left out, and a suppressed row is written in a separate statement.
         Returns early, with untried rows, if rows are too slow together, and, unless `to_the_end`, if several rows are rejected and
         none is accepted.
         """
         written, suspects, searched = Written(), 0, 0
         locked_before, usual = expected(items)
         # The usual ones first, because once some are stored, the table itself is not locked.
-        parts = deque(StatementPart(some) for some in self._split(usual))
+        parts = deque(StatementPart(some, locks) for some in self._split(usual))
         parts += (StatementPart(some, Locks.EXPECTED) for some in self._split(locked_before))
         while parts:
             part = parts.popleft()
@@ -119,6 +135,10 @@ class Writer:
                 record_activity()
                 searched += 1
                 parts += without_locked(part, found.order_ids, written, searched)
+            except Blocked as found:
+                record_activity()
+                searched += 1
+                parts += without_blocked(part, found.error, written, searched)
             except RowsRefused as error:
                 if len(part.items) > 1:
                     parts.extendleft(reversed(part.halves()))
@@ -153,7 +173,7 @@ class Writer:
     ) -> _T | None:
         try:
             return await call(rows)
-        except (RowsRefused, StoreLocked):
+        except (RowsRefused, StoreLocked, TableLocked):
             return None
 
     async def _write_part(self, part: StatementPart, written: Written) -> Iterable[StatementPart]:
@@ -162,7 +182,7 @@ class Writer:
         Raises:
             RowSuppressed: if there is one item, and a row of it was suppressed.
         """
-        ours, effects = await until_available("postgres", self._attempt, part)
+        ours, effects = await until_available(self.availability, self._attempt, part)
         if len(ours) < len(part.items):
             kept = {item.delivery.entry for item in ours}
             written.lost += (item for item in part.items if item.delivery.entry not in kept)

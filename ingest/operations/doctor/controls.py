@@ -1,8 +1,6 @@
-"""Checks whether operators have paused sources, drained processes, or changed limits, and may have forgotten it."""
+"""Checks whether operators have drained processes or changed limits, and may have forgotten it. `states` reports paused sources."""
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
-
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.controls import Controls
 from ingest.operations.backends import Backends
@@ -20,19 +18,11 @@ async def read_controls(backends: Backends) -> Controls:
 
 
 def findings(found: Controls | QueueUnavailable, sources: Collection[str]) -> Iterator[Finding]:
-    """Report the pauses and changed limits of these sources, and all drains."""
+    """Report the changed limits of these sources, and all drains."""
     if isinstance(found, QueueUnavailable):
         return  # reported by the check of Redis
-    now = datetime.now(UTC)
     for source in sources:
         option = f" --source {source}" if source else ""
-        if (pause := found.pause_of(source, now)) is not None:
-            ends = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
-            reason = f": {pause.reason}" if pause.reason else ""
-            yield _OF.warning(
-                f"{_named(source)} was paused by {pause.by} at {pause.since:%Y-%m-%d %H:%M} UTC{ends}{reason}",
-                f"run `ingest resume{option}` when its orders may be processed again",
-            )
         if (tuning := found.tunings.get(source)) is not None:
             yield _OF.warning(
                 f"the limits of {_named(source)} were changed by {tuning.by} at {tuning.since:%Y-%m-%d %H:%M} UTC",

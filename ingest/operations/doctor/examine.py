@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import circuits, controls, outbox, polls, postgres, removed_sources, servers, upstream
+from ingest.operations.doctor import controls, outbox, polls, postgres, removed_sources, servers, states, upstream
 from ingest.operations.doctor import settings as settings_checks
 from ingest.operations.doctor.finding import Finding, Level
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
+from ingest.operations.state.snapshots import read_snapshot
 from ingest.queue.operate.inspection.servers import ServersFacts, inspect_servers
 from ingest.queue.operate.removed_queues import removed_queues
 from ingest.settings import Settings
@@ -87,6 +88,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         _facts(store_inspection.inspect(backends.postgres_dsn, names), within, StoreUnavailable)
     )
     reading_controls = asyncio.create_task(_facts(controls.read_controls(backends), within, QueueUnavailable))
+    reading_states = asyncio.create_task(read_snapshot([Backends.of(each.settings) for each in subject.sources]))
     reading_polls = asyncio.create_task(polls.findings(backends.postgres_dsn, names))
     inspecting_outbox = asyncio.create_task(
         _facts(
@@ -119,7 +121,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
 
     examining = [asyncio.create_task(of_source(source)) for source in subject.sources]
     await asyncio.gather(
-        *(inspecting_redis, inspecting_postgres, reading_controls, reading_polls),
+        *(inspecting_redis, inspecting_postgres, reading_controls, reading_polls, reading_states),
         *(inspecting_outbox, searching, *examining),
         return_exceptions=True,
     )
@@ -132,6 +134,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
             has_quota=has_quota,
         ),
         *searching.result(),
+        *states.findings(reading_states.result()),
         *controls.findings(reading_controls.result(), names),
         *reading_polls.result(),
         *postgres.findings(
@@ -147,12 +150,10 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
 async def _examine_source(
     source: SourceSubject, known_order: Callable[[], Awaitable[str | None]], within: float
 ) -> list[Finding]:
-    """Check the external API, the circuits and the settings of a source."""
-    name, servers = source.settings.source, Backends.of(source.settings)
-    reading_circuits = asyncio.create_task(_facts(circuits.open_circuits(servers), within, QueueUnavailable))
+    """Check the external API and the settings of a source."""
+    name = source.settings.source
     found = [
         *await upstream.findings(source.upstream, known_order, within),
-        *circuits.findings(await reading_circuits),
         *(settings_checks.findings_of_source(source.settings) if name else ()),
     ]
     return [

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingest.domain.errors import StoreUnavailable, UserError
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.store.connections.pool import Pool
-from ingest.store.polls import read_polls
+from ingest.store.polls import polls_if_available
 
 _OF = Checks(Area.UPSTREAM)
 _ADVICE = "correct the clock or the time zone of the shop's database, or set `list.zone`"
@@ -14,11 +12,7 @@ _ADVICE = "correct the clock or the time zone of the shop's database, or set `li
 
 async def findings(dsn: str, sources: Sequence[str]) -> list[Finding]:
     """Report lists whose times are behind the clock of the shop. Without PostgreSQL, which other checks report, there is no finding."""
-    try:
-        async with Pool.open(dsn, size=1) as pool:
-            found = await read_polls(pool, sources)
-    except (StoreUnavailable, UserError):
-        return []
+    found = await polls_if_available(dsn, sources)
     return [
         replace(
             _OF.warning(f"times in the list of orders are about {each.behind:,.0f} s behind the shop's clock", _ADVICE),

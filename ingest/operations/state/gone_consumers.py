@@ -22,4 +22,4 @@ class GoneConsumers:
         self._seen |= {each.name: (each, now) for each in consumers}
         self._seen = {name: (each, at) for name, (each, at) in self._seen.items() if now - at <= _LONGEST}
         gone = [(each, at) for each, at in self._seen.values() if at < now and each.state != "unknown"]
-        return [replace(each, state="stale", stale_for=now - at, circuit=None) for each, at in gone]
+        return [replace(each, state="stale", stale_for=now - at, reasons=()) for each, at in gone]

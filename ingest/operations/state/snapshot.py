@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
+from ingest.domain.operating.source_state import State
 from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
-from ingest.operations.state.source_states import Activity
+from ingest.operations.state.notices import Notice, notices_of
 from ingest.queue.operate.partition_monitor import ConsumerState
 from ingest.queue.operate.server_memory import ServerMemory
-from ingest.store.lockers import Locker
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +21,30 @@ class SourceSnapshot:
 
     Attributes:
         source: the name of the source, empty for the unnamed one.
-        activity: whether its orders are processed.
+        condition: its state with the reasons.
         queue: the state of its queue, or None while a partition cannot be read.
         consumers: worker processes, by name, with those whose heartbeat has expired.
         rates: orders per second and latency over the last seconds.
         pause: by an operator, or None.
         tuning: limits that an operator has changed, or None.
-        throttled_for: seconds until requests are sent again, because the external API has asked to wait.
-        errors: the errors that opened circuits.
         gone: worker processes that this process has seen in the last ten minutes, and that have ended or no longer respond.
-        troubles: of its partitions.
+        partitions: the state of each partition that can be read, by the name of its queue. Empty with a single partition.
     """
 
     source: str
-    activity: Activity
+    condition: Condition = UNREAD
     queue: QueueState | None = None
     consumers: Sequence[ConsumerState] = ()
     rates: Rates = NO_RATES
     pause: Pause | None = None
     tuning: Tuning | None = None
-    throttled_for: float = 0.0
-    errors: Sequence[str] = ()
     gone: Sequence[ConsumerState] = ()
-    troubles: Sequence[PartitionTrouble] = ()
+    partitions: Mapping[str, QueueState] = field(default_factory=dict)
+
+    @property
+    def state(self) -> State:
+        """The state of the source."""
+        return self.condition.state
 
     @property
     def workers(self) -> int:
@@ -81,14 +82,10 @@ class Servers:
 
     Attributes:
         problem: why Redis cannot be read, or empty.
-        store_problem: why PostgreSQL cannot be used, or empty.
-        lockers: the sessions whose locks prevent that orders are stored.
         memory: of Redis, or None if it is unknown.
     """
 
     problem: str = ""
-    store_problem: str = ""
-    lockers: Sequence[Locker] = ()
     memory: ServerMemory | None = None
 
 
@@ -116,6 +113,11 @@ class Snapshot:
     controls: Controls = NO_CONTROLS
     trends: Sequence[Mapping[str, TrendPoint]] = field(default=(), repr=False)
     servers: Servers = NO_PROBLEMS
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """One notice for each cause, the most serious first."""
+        return notices_of({each.source: each.condition for each in self.sources})
 
     @property
     def problem(self) -> str:

@@ -8,24 +8,25 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
+from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
+from ingest.domain.operating.source_state import REDIS, Reason, State
+from ingest.operations.backends import Backends
 from ingest.operations.state.flow_rates import FlowRates, Rates
 from ingest.operations.state.gone_consumers import GoneConsumers
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
-from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.operations.state.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
-from ingest.queue.operate.quota_pauses import read_pauses
 from ingest.queue.operate.server_memory import ServerMemory, read_memory
 from ingest.queue.partitions.layout_record import LayoutRecord
+from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
@@ -47,30 +48,27 @@ class Snapshots:
     def __init__(
         self,
         redis: Redis,
-        sources: Sequence[ListedSource],
+        sources: Sequence[Backends],
         clock: Callable[[], float] = time.monotonic,
         pool: Pool | None = None,
     ) -> None:
         self._redis = redis
         self._store = None if pool is None else StoreChecks(pool)
-        self._sources = {each.name: each for each in sorted(sources, key=lambda each: each.name)}
+        self._sources = {each.source: each for each in sorted(sources, key=lambda each: each.source)}
         self._clock = clock
-        backends = next(iter(self._sources.values())).backends
+        backends = next(iter(self._sources.values()))
         self._group = backends.group
         self._record = ControlRecord(redis, backends.deployment, backends.group)
         self._monitors = {
-            each.name: Monitor(
-                redis,
-                LayoutRecord(redis, each.backends.stream, each.backends.partitions).recent,
-                each.backends.group,
-            )
-            for each in sources
+            name: Monitor(redis, LayoutRecord(redis, each.stream, each.partitions).recent, each.group)
+            for name, each in self._sources.items()
         }
         self._flows = {name: FlowRates() for name in self._sources}
         self._gone = {name: GoneConsumers() for name in self._sources}
         self._reading = asyncio.Lock()
         self._latest: Snapshot | None = None
         self._read_at = 0.0
+        self._redis_failed_at: float | None = None
         self._trends: deque[Mapping[str, TrendPoint]] = deque(maxlen=MOST_POINTS)
 
     async def latest(self) -> Snapshot:
@@ -88,23 +86,23 @@ class Snapshots:
             return self._latest
 
     def _servers(self, problem: str = "", memory: ServerMemory | None = None) -> Servers:
-        if self._store is None:
-            return Servers(problem, memory=memory)
-        return Servers(problem, self._store.problem, self._store.lockers, memory)
+        return Servers(problem, memory)
 
     async def _read(self, now: float) -> Snapshot:
         try:
             return await self._read_all(now)
         except QueueUnavailable as error:
             before = self._latest.controls if self._latest is not None else NO_CONTROLS
-            unknown = [SourceSnapshot(name, Activity.UNKNOWN) for name in self._sources]
+            reasons = [Reason(State.QUEUE_UNAVAILABLE, str(error), self._redis_since(), REDIS), *self._of_store()]
+            unknown = [
+                SourceSnapshot(name, Condition(State.QUEUE_UNAVAILABLE, reasons, has_work=True)) for name in self._sources
+            ]
             return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), self._servers(str(error)))
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, pauses, memory, found = await asyncio.gather(
-            self._record.read(known),
-            self._pauses(),
+        controls, memory, found = await asyncio.gather(
+            self._controls(known),
             read_memory(self._redis),
             asyncio.gather(*(self._monitors[name].known() for name in self._sources)),
         )
@@ -112,26 +110,59 @@ class Snapshots:
         rates = await self._rates(now, queues)
         at = datetime.now(UTC)
         gone = {name: self._gone[name].add(now, queue.consumers) for name, queue in queues.items()}
-        sources = [
-            _source(each, queues[each.name], rates[each.name], controls, pauses[each.quota], at)
-            for each in self._sources.values()
-        ]
-        sources = [replace(each, gone=gone[each.source]) for each in sources]
+        servers = self._of_store()
+        if memory is not None and memory.is_full:
+            servers.append(
+                Reason(State.QUEUE_UNAVAILABLE, "full (maxmemory): it rejects new orders", self._redis_since(), REDIS)
+            )
+        else:
+            self._redis_failed_at = None
+        sources = []
+        for name, queue in queues.items():
+            pause = controls.pause_of(name, at)
+            condition = condition_of(
+                queue.total,
+                {each.name: each.reasons for each in queue.consumers if each.state == "alive"},
+                queue.last_heartbeat,
+                queue.troubles,
+                (pause, controls.drain_of),
+                servers,
+            )
+            sources.append(
+                SourceSnapshot(
+                    name,
+                    condition,
+                    queue.total,
+                    queue.consumers,
+                    rates[name],
+                    pause,
+                    controls.tunings.get(name),
+                    gone[name],
+                    queue.partitions,
+                )
+            )
         self._trends.append(
             {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
         )
         return snapshot_of(at, sources, controls, tuple(self._trends), self._servers(memory=memory))
 
-    async def _pauses(self) -> Mapping[str, float]:
-        quotas = [each.quota for each in self._sources.values()]
+    async def _controls(self, known: Controls) -> Controls:
+        """The controls, or none if the user lacks the right to read them."""
         try:
-            return await read_pauses(self._redis, quotas)
-        except QueueUnavailable:
-            # Their server is unavailable, or an access control list of an earlier release does not permit them.
-            return dict.fromkeys(quotas, 0.0)
+            return await self._record.read(known)
+        except QueueRefused:
+            return known
+
+    def _of_store(self) -> list[Reason]:
+        return [] if self._store is None else self._store.reasons()
+
+    def _redis_since(self) -> float | None:
+        """When this process has found the problem of Redis. None at the first reading, because it may have begun long before."""
+        self._redis_failed_at = self._redis_failed_at or time.time()
+        return None if self._latest is None else self._redis_failed_at
 
     async def _rates(self, now: float, queues: Mapping[str, KnownQueue]) -> dict[str, Rates]:
-        streams = {name: each.backends.stream for name, each in self._sources.items()}
+        streams = {name: each.stream for name, each in self._sources.items()}
         alive = {
             name: [each.name for each in queue.consumers if each.state == "alive"] for name, queue in queues.items()
         }
@@ -144,35 +175,13 @@ class Snapshots:
         return rates
 
 
-def _source(
-    source: ListedSource,
-    queue: KnownQueue,
-    rates: Rates,
-    controls: Controls,
-    throttled_for: float,
-    at: datetime,
-) -> SourceSnapshot:
-    alive = [consumer for consumer in queue.consumers if consumer.state == "alive"]
-    errors = sorted({consumer.circuit.error for consumer in alive if consumer.circuit is not None})
-    pause = controls.pause_of(source.name, at)
-    if not alive:
-        activity = Activity.NO_WORKER
-    elif pause is not None:
-        activity = Activity.PAUSED
-    elif errors:
-        activity = Activity.CIRCUIT_OPEN
-    else:
-        activity = Activity.THROTTLED if throttled_for else Activity.RUNNING
-    tuning = controls.tunings.get(source.name)
-    return SourceSnapshot(
-        source.name,
-        activity,
-        queue.total,
-        queue.consumers,
-        rates,
-        pause,
-        tuning,
-        throttled_for,
-        errors,
-        troubles=queue.troubles,
-    )
+async def read_snapshot(sources: Sequence[Backends]) -> Snapshot:
+    """Read one snapshot, which contains no rates. An unavailable server is reported, not raised."""
+    dsn = sources[0].postgres_dsn
+    try:
+        async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
+            return await Snapshots(client, sources, pool=pool).latest()
+    except (Unavailable, UserError) as error:
+        unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
+        unknown = [SourceSnapshot(each.source, unread) for each in sources]
+        return snapshot_of(datetime.now(UTC), unknown, NO_CONTROLS, (), Servers(str(error)))

@@ -3,24 +3,20 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from redis.asyncio import Redis
-
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreLocked, Unavailable, UserError
-from ingest.domain.operating.controls import NO_CONTROLS, Controls
 from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object
-from ingest.queue.operate.controls import ControlRecord
-from ingest.queue.operate.monitor import KnownQueue, Monitor
+from ingest.domain.operating.condition import UNREAD, Condition
+from ingest.operations.state.snapshot import SourceSnapshot
+from ingest.operations.state.snapshots import read_snapshot
 from ingest.queue.operate.partition_monitor import ConsumerState
-from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.redis.connection import QueueRefused, control_client
-from ingest.store.orders.rows import Overview, overview
+from ingest.store.orders.rows import Overview
+from ingest.store.orders.rows import overview as read_overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class SystemStatus:
         pause: by an operator, or None.
         limits: changed by an operator while workers run, or None.
         drained: consumers that begin no orders, because an operator has drained them.
-        troubles: of its partitions.
+        condition: the state of the source, with the reasons.
     """
 
     at: str
@@ -64,53 +60,47 @@ class SystemStatus:
     pause: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
     drained: Sequence[str] = ()
-    troubles: Sequence[PartitionTrouble] = ()
+    condition: Condition = UNREAD
 
 
 async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
     """Read the state of each source. An unavailable server is reported, not raised."""
-    errors: dict[str, str] = {}
-    queues: Mapping[str, KnownQueue] = {}
-    orders: Overview | None = None
-    controls, now = NO_CONTROLS, datetime.now(UTC)
-    try:
-        async with control_client(sources[0].redis_url) as client:
-            controls = await _controls(client, sources[0])
-            reading = (Monitor(client, layout_reader(client, each.stream), each.group) for each in sources)
-            states = await asyncio.gather(*(monitor.known() for monitor in reading))
-            queues = dict(zip((each.source for each in sources), states, strict=True))
-            if problem := next((each.problem for each in states if each.problem), None):
-                errors["redis"] = problem
-    except (Unavailable, UserError) as error:
-        errors["redis"] = str(error)
-    try:
-        orders = await overview(sources[0].postgres_dsn)
-    except StoreLocked:
-        errors["postgres"] = "another transaction has locked the table of orders, see `ingest doctor`"
-    except (Unavailable, UserError) as error:
-        errors["postgres"] = str(error)
+    dsn = sources[0].postgres_dsn
+    overview, snapshot = await asyncio.gather(_overview(dsn), read_snapshot(sources))
+    orders = overview if isinstance(overview, Overview) else None
+    problems = {"redis": snapshot.problem, "postgres": overview if isinstance(overview, str) else ""}
+    errors = {server: text for server, text in problems.items() if text}
     found = []
     for each in sources:
-        queue = queues.get(each.source)
-        of_source = None if orders is None else _orders(orders, each.source)
+        source = snapshot.source(each.source) or SourceSnapshot(each.source)
         found.append(
             SystemStatus(
-                now.isoformat(timespec="seconds"),
+                snapshot.at.isoformat(timespec="seconds"),
                 each.source,
                 each.stream,
                 each.group,
-                queue.total if queue else None,
-                queue.consumers if queue else None,
-                of_source,
+                source.queue,
+                None if snapshot.problem else [*source.consumers],
+                None if orders is None else _orders(orders, each.source),
                 errors,
-                queue.partitions if queue else {},
-                pause_as_object(controls.pause_of(each.source, now), now),
-                limits_as_object(controls.tunings.get(each.source)),
-                [consumer.name for consumer in (queue.consumers if queue else ()) if controls.drain_of(consumer.name)],
-                queue.troubles if queue else (),
+                source.partitions,
+                pause_as_object(source.pause, snapshot.at),
+                limits_as_object(source.tuning),
+                [consumer.name for consumer in source.consumers if snapshot.controls.drain_of(consumer.name)],
+                source.condition,
             )
         )
     return found
+
+
+async def _overview(dsn: str) -> Overview | str:
+    """The stored orders, or why they cannot be counted."""
+    try:
+        return await read_overview(dsn)
+    except StoreLocked:
+        return "another transaction has locked the table of orders, see `ingest doctor`"
+    except (Unavailable, UserError) as error:
+        return str(error)
 
 
 def totals(sources: Iterable[SystemStatus]) -> dict[str, Any]:
@@ -135,14 +125,6 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
             return None
         total += number
     return total
-
-
-async def _controls(client: Redis, backends: Backends) -> Controls:
-    """The controls, or none if the user lacks the right to read them."""
-    try:
-        return await ControlRecord(client, backends.deployment, backends.group).read()
-    except QueueRefused:
-        return NO_CONTROLS
 
 
 def _orders(found: Overview, source: str) -> OrdersStatus:

@@ -1,8 +1,10 @@
 """Checks every few seconds whether PostgreSQL can be used, and which sessions have locked the table of orders."""
 
 import asyncio
+import time
 
 from ingest.domain.errors import StoreUnavailable, UserError
+from ingest.domain.operating.source_state import POSTGRES, Reason, State
 from ingest.store.connections.pool import Pool
 from ingest.store.lockers import Locker, lockers
 
@@ -16,11 +18,13 @@ class StoreChecks:
     Attributes:
         problem: why PostgreSQL cannot be used, or empty.
         lockers: the sessions whose locks prevent that orders are stored.
+        since: when the problem was first found, in Unix seconds.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.problem = ""
         self.lockers: list[Locker] = []
+        self.since: float | None = None
         self._pool = pool
         self._checked_at = -_EVERY
 
@@ -37,4 +41,16 @@ class StoreChecks:
             problem = f"no response within {_TIMEOUT:g} s"
         except (StoreUnavailable, UserError) as error:
             problem = str(error)
+        is_known = bool(problem) and bool(self.problem)
+        self.since = self.since if is_known else time.time() if problem else None
         self.problem, self.lockers, self._checked_at = problem, found, now
+
+    def reasons(self) -> list[Reason]:
+        """Return the problems as reasons."""
+        if self.problem:
+            return [Reason(State.STORE_UNAVAILABLE, self.problem, self.since, POSTGRES)]
+        now = time.time()
+        return [
+            Reason(State.STORE_UNAVAILABLE, each.text, None if each.seconds is None else now - each.seconds, POSTGRES)
+            for each in self.lockers
+        ]

@@ -5,6 +5,7 @@ processes send nothing. If a process dies here, its last counts are missing in t
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -29,12 +30,16 @@ class CountReports:
         client: the commands are sent by it.
         key: of the counts, see `Keys.counts`.
         count: returns the current counts.
+
+    Attributes:
+        failing: the error of the reports, and when they began to fail, in monotonic seconds. None while they succeed.
     """
 
     def __init__(self, client: Redis, key: str, count: Callable[[], ProcessCounts]) -> None:
         self._client = client
         self._key = key
         self._count = count
+        self.failing: tuple[str, float] | None = None
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -49,12 +54,15 @@ class CountReports:
             try:
                 with translated():
                     await self._client.set(self._key, msgspec.json.encode(counts), px=_LIFETIME_MS)
-                reported = counts
+                reported, self.failing = counts, None
             except QueueRefused as error:
                 _log.warning("counts_not_reported", key=self._key, problem=str(error))
                 wait = _AFTER_REFUSAL
             except Unavailable as error:
-                _log.debug("counts_not_reported", key=self._key, problem=str(error))
+                if self.failing is None:
+                    # These counts are the only regular write that Redis rejects when it is full.
+                    _log.warning("counts_not_reported", key=self._key, problem=str(error))
+                self.failing = str(error), time.monotonic() if self.failing is None else self.failing[1]
 
     def close(self) -> None:
         """Reports do not delay a stop."""

@@ -1,7 +1,7 @@
-"""How a process shows that it is alive, keeps its deliveries, reports outages of the external API, and leaves.
+"""How a process shows that it is alive, keeps its deliveries, reports why it does not work, and leaves.
 
-Each process writes its report to its own key in each partition while its circuit is open. The key expires by itself, so that a process
-that dies leaves nothing behind. Only `ingest status` reads it.
+The reasons travel with the heartbeats, to a key of the process in each partition. The key expires with the heartbeat, so that a process
+that dies leaves nothing behind.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import msgspec
 from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.consume.partition import Partition
 from ingest.queue.consume.partition_set import WAIT, PartitionSet
@@ -22,8 +22,6 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import translating
 
 _Report = TypeVar("_Report")
-# There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.
-_SHORTEST_MS = 1
 # Clocks of machines that continue steadily differ by less.
 _JUMP_MS = 2000
 
@@ -42,14 +40,16 @@ class QueueLiveness:
         self._partitions = partitions
         self._release_unread = release_unread
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
         partitions, now = self._partitions, asyncio.get_running_loop().time
         began_at = now()
 
         async def send(partition: Partition) -> tuple[float, Heartbeat]:
             sent_at = now()
-            heartbeat = await partition.liveness.heartbeat(lifetime, clock)
+            heartbeat = await partition.liveness.heartbeat(lifetime, clock, reasons)
             partition.leads = heartbeat.leads
             return sent_at, heartbeat
 
@@ -78,10 +78,6 @@ class QueueLiveness:
         )
         return set().union(*lost)
 
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Report an outage in each partition, or (None) its end."""
-        await self._partitions.each("report", lambda each: each.liveness.report_outage(outage, lifetime))
-
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
         """Report for `lifetime` seconds, in each partition, the troubles of some of them."""
         await self._partitions.each("troubles", lambda each: each.liveness.report_troubles(troubles, lifetime))
@@ -97,23 +93,32 @@ class PartitionLiveness:
 
     def __init__(self, access: GroupAccess) -> None:
         self._access = access
+        # A predecessor with the same name may have reported reasons.
+        self._has_reported = True
 
     @translating
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
-        """Report that this consumer is alive. For `lifetime` seconds from now it does not count as dead."""
-        reply = await self._send(lifetime, clock, "", "")
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+    ) -> Heartbeat:
+        """Report that this consumer is alive, and why it does not work. For `lifetime` seconds from now it does not count as dead."""
+        report = msgspec.json.encode(reasons) if reasons or self._has_reported else b""
+        reply = await self._send(lifetime, clock, "", "", report)
+        self._has_reported = bool(reasons)
         bounds = clock()
         # The server has read its time after the call, so a delay cannot make it later than now.
         if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
-            reply = await self._send(lifetime, clock, jump, reply[-1])
+            reply = await self._send(lifetime, clock, jump, reply[-1], b"")
         milliseconds, is_first, leads, consumers, generation, _ = reply
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers, generation)
 
-    async def _send(self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str) -> Any:
+    async def _send(
+        self, lifetime: float, clock: ClockBounds, jump: int | str, state: bytes | str, report: bytes
+    ) -> Any:
         keys, bounds = self._access.keys, clock()
         assumed = ("", "") if bounds is None else (math.floor(bounds[0] * 1000), math.ceil(bounds[1] * 1000))
-        names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
-        return await self._access.call_together("heartbeat", names, [int(lifetime * 1000), *assumed, jump, state])
+        names = [keys.alive, keys.standing, keys.clock, keys.maintenance, report_key(keys, self._access.name)]
+        values = [int(lifetime * 1000), *assumed, jump, state, report]
+        return await self._access.call_together("heartbeat", names, values)
 
     @translating
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
@@ -124,13 +129,6 @@ class PartitionLiveness:
                 reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
                 lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
         return lost
-
-    @translating
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
-        value = b"" if outage is None else msgspec.json.encode(outage)
-        milliseconds = _SHORTEST_MS if outage is None else max(1, int(lifetime * 1000))
-        await self._access.control.set(report_key(self._access.keys, self._access.name), value, px=milliseconds)
 
     @translating
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
@@ -152,13 +150,13 @@ class PartitionLiveness:
 
 
 def report_key(keys: Keys, consumer: str) -> str:
-    """The key of one consumer's report of an outage."""
+    """The key of the reasons of one consumer."""
     return keys.circuit + consumer
 
 
-def read_report(raw: bytes | None) -> Outage | None:
-    """The report, or None if there is none that can be read."""
-    return _decoded(raw, Outage)
+def read_reasons(raw: bytes | None) -> list[Reason]:
+    """The reasons of a consumer, or none if there is no report that can be read."""
+    return _decoded(raw, list[Reason]) or []
 
 
 def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:

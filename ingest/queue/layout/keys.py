@@ -45,7 +45,7 @@ class Keys(msgspec.Struct, frozen=True):
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
         released: the group's sorted set of entries of the main lane that any consumer may claim immediately.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
-        circuit: prefix, by consumer, of the group's keys with the reason why a consumer's circuit is open.
+        circuit: prefix, by consumer, of the group's keys with the reasons why a consumer does not work.
         troubles: the last report of a process about the troubles of partitions. Each partition has the same report.
         counts: prefix, by consumer, of the group's keys with the counts that a process reports, see `ProcessCounts`.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it

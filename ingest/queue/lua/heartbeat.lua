@@ -6,8 +6,10 @@
 -- A time before the earliest that a process assumes is put forward. A process that has seen the clock jump, which the time of its call
 -- shows to be no delay, puts it back, unless another process has changed it since, or has put it forward within the last minute, because
 -- then it is this process that was paused.
--- KEYS: alive, standing, clock, maintenance   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
--- assumes (or '' before its first reply), the jump in ms that it has seen (or ''), the state of the clock in that reply
+-- The reasons why this consumer does not work expire with its heartbeat. Without reasons, nothing is written.
+-- KEYS: alive, standing, clock, maintenance, reasons   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
+-- assumes (or '' before its first reply), the jump in ms that it has seen (or ''), the state of the clock in that reply, the reasons ('[]' removes
+-- earlier ones, '' if there are none)
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats, the generation of the
 -- partitions at the last change that has opened or closed this queue, the state of the clock
 local time, own, ahead, latest = now(KEYS[3])
@@ -33,6 +35,10 @@ redis.call('ZADD', KEYS[1], time + ARGV[3], ARGV[2])
 local is_first = until_ <= time
 if is_first then
   redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[2])
+end
+
+if ARGV[8] ~= '' then
+  redis.call('SET', KEYS[5], ARGV[8], 'PX', ARGV[8] == '[]' and 1 or ARGV[3])
 end
 
 local leader = redis.call('HMGET', KEYS[4], 'leader', 'until')

@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.operate.partition_monitor import ConsumerState, PartitionMonitor
+from ingest.domain.operating.source_state import merged as merged_reasons
+from ingest.queue.operate.partition_monitor import ConsumerState, GroupState, PartitionMonitor
 from ingest.queue.operate.partition_troubles import read_troubles
 from ingest.queue.operate.queue_parts import QueueParts, ReadLayout
 from ingest.queue.operate.queue_states import read_states
@@ -26,12 +27,14 @@ class KnownQueue:
         partitions: the state of those that can be read, if there are several.
         consumers: of the partitions that can be read, by name.
         troubles: of partitions.
+        last_heartbeat: of any worker process, in Unix seconds, or None if there was none.
     """
 
     total: QueueState | None
     partitions: Mapping[str, QueueState]
     consumers: list[ConsumerState]
     troubles: Sequence[PartitionTrouble]
+    last_heartbeat: float | None = None
 
     @property
     def problem(self) -> str:
@@ -84,19 +87,20 @@ class Monitor:
         if not known:
             raise next(state for state in states.values() if isinstance(state, QueueUnavailable))
         parts = await self._parts.oldest_first()
-        consumers, troubles = await asyncio.gather(
-            asyncio.gather(*(parts[queue].consumers() for queue in known if queue in parts), return_exceptions=True),
+        groups, troubles = await asyncio.gather(
+            asyncio.gather(*(parts[queue].members() for queue in known if queue in parts), return_exceptions=True),
             read_troubles(self._client, self._group, states),
         )
-        found = [each for each in consumers if not isinstance(each, BaseException)]
-        for each in consumers:
+        found = [each for each in groups if isinstance(each, GroupState)]
+        for each in groups:
             if isinstance(each, BaseException) and (not found or not isinstance(each, QueueUnavailable)):
                 raise each
         return KnownQueue(
             total_of(known.values()) if len(known) == len(states) else None,
             known if len(states) > 1 else {},
-            merged(found),
+            merged(each.consumers for each in found),
             troubles,
+            max((each.last_heartbeat for each in found if each.last_heartbeat is not None), default=None),
         )
 
 
@@ -112,10 +116,9 @@ def merged(partitions: Iterable[Iterable[ConsumerState]]) -> list[ConsumerState]
 def _merged(states: list[ConsumerState]) -> ConsumerState:
     # A process that has left a former partition is alive by its heartbeat in another one.
     best = min(states, key=lambda part: (_BEST_FIRST.index(part.state), part.stale_for or 0.0))
-    circuits = [part.circuit for part in states if part.circuit is not None]
     return replace(
         best,
         pending=sum(part.pending for part in states),
         idle=min((part.idle for part in states if part.idle is not None), default=None),
-        circuit=max(circuits, key=lambda circuit: circuit.open_for, default=None),
+        reasons=merged_reasons(reason for part in states for reason in part.reasons),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,27 +10,12 @@ from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.liveness import read_report, report_key
+from ingest.domain.operating.source_state import Reason, merged
+from ingest.queue.consume.liveness import read_reasons, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, replies, translated, translating
 from ingest.queue.redis.topology import Server, topology_of
-
-
-@dataclass(frozen=True, slots=True)
-class CircuitState:
-    """An open circuit.
-
-    Attributes:
-        error: the error that opened it.
-        open_for: seconds.
-        is_unproven: whether an operator has to decide if the orders are at fault, see `Outage`.
-    """
-
-    error: str
-    open_for: float
-    is_unproven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +28,7 @@ class ConsumerState:
             deliver something count.
         state: alive or stale, by its heartbeat. Unknown for a consumer that never had one, such as another program's.
         stale_for: seconds since its heartbeat expired, or None unless stale, and for a consumer that has stopped in order.
-        circuit: its open circuit, if any: why it sends no requests to the external API.
+        reasons: why it does not work, as far as it is alive.
     """
 
     name: str
@@ -50,7 +36,20 @@ class ConsumerState:
     idle: float | None
     state: Literal["alive", "stale", "unknown"] = "unknown"
     stale_for: float | None = None
-    circuit: CircuitState | None = None
+    reasons: Sequence[Reason] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The consumers of a group.
+
+    Attributes:
+        consumers: with a heartbeat or in the group, by name.
+        last_heartbeat: of any of them, in Unix seconds by the queue's clock. None if there was none.
+    """
+
+    consumers: list[ConsumerState]
+    last_heartbeat: float | None = None
 
 
 class PartitionMonitor:
@@ -73,24 +72,22 @@ class PartitionMonitor:
             raise state
         return state
 
-    @translating
     async def consumers(self) -> list[ConsumerState]:
         """Every consumer with a heartbeat or in the group, by name."""
-        async with self._client.pipeline(transaction=False) as pipe:
-            pipe.time()
-            pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
-            pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
-            (seconds, micros), noted, heartbeats = await replies(pipe)
-        now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
-        members = await self._members()
-        for name, until in heartbeats:
-            known = members.get(name) or ConsumerState(_text(name), 0, None)
-            members[name] = _with_heartbeat(known, until / 1000, now)
-        alive = [name for name, member in members.items() if member.state == "alive"]
-        for name, circuit in (await self._circuits(alive)).items():
-            state = CircuitState(circuit.error, max(0.0, now - circuit.since), circuit.is_unproven)
-            members[name] = replace(members[name], circuit=state)
-        return sorted(members.values(), key=lambda member: member.name)
+        return (await self.members()).consumers
+
+    @translating
+    async def members(self) -> GroupState:
+        """The consumers of the group, and the time of the last heartbeat."""
+        [state], members = await read_heartbeats(self._client, [self._keys]), await self._members()
+        if isinstance(state, Exception):
+            raise state
+        beating = {each.name: each for each in state.consumers}
+        for name, known in members.items():
+            if (beat := beating.pop(_text(name), None)) is not None:
+                members[name] = replace(beat, pending=known.pending, idle=known.idle)
+        consumers = sorted([*members.values(), *beating.values()], key=lambda member: member.name)
+        return replace(state, consumers=consumers)
 
     @translating
     async def traps(self) -> list[str]:
@@ -133,15 +130,52 @@ class PartitionMonitor:
             return []
         return rows
 
-    async def _circuits(self, names: list[bytes]) -> dict[bytes, Outage]:
-        """The open circuits of these consumers."""
-        if not names:
-            return {}
-        async with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.get(report_key(self._keys, "").encode() + name)
-            reports = [read_report(raw) for raw in await replies(pipe)]
-        return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
+
+async def read_heartbeats(client: Redis, queues: Sequence[Keys]) -> list[GroupState | Exception]:
+    """Return the consumers of each queue that have a heartbeat, with the reasons of those that are alive, in two round trips.
+
+    A queue whose keys cannot be read has the error instead.
+    """
+    async with client.pipeline(transaction=False) as pipe:
+        for keys in queues:
+            pipe.time()
+            pipe.hmget(keys.clock, "ahead", "noted_at", "latest")
+            pipe.zrangebyscore(keys.alive, "-inf", "+inf", withscores=True)
+        found = await pipe.execute(raise_on_error=False)
+    groups = [_group(found[3 * at : 3 * at + 3]) for at in range(len(queues))]
+    alive = [
+        (keys, group, at, name)
+        for keys, group in zip(queues, groups, strict=True)
+        if not isinstance(group, Exception)
+        for at, name in group.alive
+    ]
+    if alive:
+        async with client.pipeline(transaction=False) as pipe:
+            for keys, _, _, name in alive:
+                pipe.get(report_key(keys, "").encode() + name)
+            reports = await pipe.execute(raise_on_error=False)
+        for (_, group, at, _), raw in zip(alive, reports, strict=True):
+            if not isinstance(raw, Exception) and (reasons := read_reasons(raw)):
+                group.consumers[at] = replace(group.consumers[at], reasons=merged(reasons))
+    return [group if isinstance(group, Exception) else GroupState(group.consumers, group.latest) for group in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heartbeats:
+    consumers: list[ConsumerState]
+    alive: list[tuple[int, bytes]]
+    latest: float | None
+
+
+def _group(found: Sequence[Any]) -> _Heartbeats | Exception:
+    """The consumers by the replies about one queue, and which of them are alive."""
+    if error := next((each for each in found if isinstance(each, Exception)), None):
+        return error
+    (seconds, micros), noted, heartbeats = found
+    now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
+    consumers = [_with_heartbeat(ConsumerState(_text(name), 0, None), until / 1000, now) for name, until in heartbeats]
+    alive = [(at, name) for at, (name, _) in enumerate(heartbeats) if consumers[at].state == "alive"]
+    return _Heartbeats(consumers, alive, int(noted[2]) / 1000 if noted[2] else None)
 
 
 async def traps_of_servers(url: str) -> list[str]:

@@ -16,7 +16,6 @@ from ingest.domain.api_key import Scope
 from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
 from ingest.operations.state.snapshots import Snapshots
-from ingest.operations.state.source_states import ListedSource
 from ingest.queue.operate.ended_sessions import EndedSessions
 from ingest.services.http.api_connections import RouteConnections
 from ingest.services.http.api_routes import ServedSources
@@ -48,10 +47,7 @@ def console_of(
     settings: Settings, sources: ServedSources, connections: RouteConnections, access: Admission, secret: bytes
 ) -> Console:
     """Build the console of one process."""
-    listed = [
-        ListedSource(name, Backends.of(each), quota_name_of(each), each.order_list is not None)
-        for name, each in sources.settings.items()
-    ]
+    listed = [Backends.of(each) for each in sources.settings.values()]
     deployment = next(iter(sources.settings.values()))
     ended = EndedSessions(connections.redis, Backends.of(deployment).deployment, timedelta(seconds=LONGEST))
     decoders = {name: partial(open_order_decoder, each) for name, each in sources.settings.items()}

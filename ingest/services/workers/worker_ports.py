@@ -80,6 +80,8 @@ class Ports(msgspec.Struct, frozen=True):
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
         tracing: records deliveries. None without tracing.
+        silent_for: returns for how many seconds requests have been waiting without any response.
+        redis_failing: returns why Redis accepts no regular writes, and since when, in monotonic seconds.
         jobs: makes the part that runs jobs, which may request orders. None without jobs.
     """
 
@@ -95,6 +97,8 @@ class Ports(msgspec.Struct, frozen=True):
     history: History | None = None
     name: str = ""
     tracing: Tracing | None = None
+    silent_for: Callable[[], float] = float
+    redis_failing: Callable[[], tuple[str, float] | None] = lambda: None
     jobs: Callable[[OrderRequests], FleetPart] | None = None
 
 
@@ -167,7 +171,8 @@ async def open_ports(
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics, tracing))
         parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
         key = Keys.of(settings.stream, settings.group).counts + shared.name
-        parts.append(CountReports(connections.control, key, partial(process_counts, metrics)))
+        counts = CountReports(connections.control, key, partial(process_counts, metrics))
+        parts.append(counts)
         listed: OrderList | None = None
         if source.order_list is not None:
             from ingest.services.lists.list_parts import ListPacing, open_list_parts  # noqa: PLC0415  only some need it
@@ -189,5 +194,7 @@ async def open_ports(
             history=HistoryStore(shared.store.of_source(), settings.source) if settings.history else None,
             name=shared.name,
             tracing=tracing,
+            silent_for=client.silent_for,
+            redis_failing=lambda: counts.failing,
             jobs=partial(worker_jobs, settings, shared, controls, listed),
         )

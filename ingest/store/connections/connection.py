@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.domain.errors import ConfigError, StoreInterrupted, StoreTooSlow, StoreUnavailable
+from ingest.domain.errors import ConfigError, StoreInterrupted, StoreTooSlow, StoreUnavailable, TableLocked
 from ingest.store.connections.hosts import single_hosts
 from ingest.store.connections.translation import (
     CANCELLED,
@@ -198,7 +198,7 @@ class Reconnecting:
         Tables are waited for as in `fetch`, by the statement `tables`, which locks them in the same mode as `statement`.
 
         Raises:
-            StoreLocked: rows are locked. A locked table raises another `StoreUnavailable`.
+            StoreLocked: rows are locked. A locked table raises `TableLocked`.
         """
         return await self._fetch(tables, statement, arguments)
 
@@ -312,7 +312,7 @@ async def _wait_for(connection: asyncpg.Connection, tables: str) -> None:
     try:
         await connection.execute(tables)
     except asyncpg.LockNotAvailableError as error:
-        raise StoreUnavailable(f"another transaction has locked the table: {error.args[0]}") from error
+        raise TableLocked(f"another transaction has locked the table: {error.args[0]}") from error
     await connection.execute(f"SET LOCAL lock_timeout = {_ROW_LOCK_TIMEOUT}")
 
 

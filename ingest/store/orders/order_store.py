@@ -26,7 +26,8 @@ from ingest.store.orders.upsert import SUPPRESSED, UPSERT, UPSERT_RECORDED, note
 
 # The resolution of PostgreSQL's timestamps.
 _MOMENT = timedelta(microseconds=1)
-_TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
+# A locked partition concerns only some rows.
+_TABLES = "LOCK TABLE ONLY orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
 
 # Tries the kind of lock that an update takes, because the row locks of other transactions are not visible.
 _LOCKED = """
@@ -92,7 +93,7 @@ class OrderStore:
         PostgreSQL cannot skip uncommitted inserts, so each costs a statement that waits for some milliseconds.
 
         Raises:
-            StoreLocked: there are such rows. A locked table raises another `StoreUnavailable`.
+            StoreLocked: there are such rows. A locked table raises `TableLocked`.
         """
         return await self._upsert(rows, partial(self._connection.fetch_unlocked, _TABLES))
 

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import EntryRef
-from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.liveness import read_report
+from ingest.domain.operating.source_state import Reason
+from ingest.queue.consume.liveness import read_reasons
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 
@@ -41,8 +41,8 @@ class GroupUnderTest(Protocol):
 
     async def exists(self, entry: EntryRef) -> bool: ...
     async def members(self) -> set[str]: ...
-    async def outages(self) -> dict[str, Outage]:
-        """The reports of each consumer."""
+    async def reasons(self) -> dict[str, list[Reason]]:
+        """The reasons that each consumer reports."""
 
     async def lose(self, entry: EntryRef) -> None:
         """Lose an entry with its pending record."""
@@ -106,8 +106,8 @@ class MemoryGroupUnderTest:
     async def members(self) -> set[str]:
         return set(self.group.seen)
 
-    async def outages(self) -> dict[str, Outage]:
-        return {name: outage for name, (outage, _) in self.group.outages.items()}
+    async def reasons(self) -> dict[str, list[Reason]]:
+        return {**self.group.reasons}
 
     async def lose(self, entry: EntryRef) -> None:
         self.group.lose(entry)
@@ -204,13 +204,12 @@ class RedisGroupUnderTest:
     async def members(self) -> set[str]:
         return {row["name"].decode() for row in await self._redis.xinfo_consumers(self._keys.stream, GROUP)}
 
-    async def outages(self) -> dict[str, Outage]:
-        outages = {}
+    async def reasons(self) -> dict[str, list[Reason]]:
+        found = {}
         async for key in self._redis.scan_iter(match=f"{self._keys.circuit.replace('{', '?').replace('}', '?')}*"):
-            outage = read_report(await self._redis.get(key))
-            if outage is not None:
-                outages[key.decode().removeprefix(self._keys.circuit)] = outage
-        return outages
+            if reasons := read_reasons(await self._redis.get(key)):
+                found[key.decode().removeprefix(self._keys.circuit)] = reasons
+        return found
 
     async def lose(self, entry: EntryRef) -> None:
         await self._redis.xack(entry.stream, GROUP, entry.id)

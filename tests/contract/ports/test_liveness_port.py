@@ -2,9 +2,10 @@
 
 import pytest
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
+from support import eventually
 
 from ingest.domain.deliveries.delivery import EntryRef
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason, State
 from ingest.services.worker_parts import Queue
 
 pytestmark = pytest.mark.each_server
@@ -122,14 +123,15 @@ async def test_when_the_leader_leaves_another_leads_at_its_next_heartbeat(one: Q
     assert (await two.heartbeat(LIFETIME)).leads
 
 
-# -- report_outage ----------------------------------------------------------------------------------------------
+async def test_reasons_are_reported_until_a_heartbeat_without_them(group: GroupUnderTest, one: Queue) -> None:
+    reason = Reason(State.CIRCUIT_OPEN, "HTTP 401", 1_700_000_000.0)
 
+    await one.heartbeat(LIFETIME, reasons=[reason])
+    during = await group.reasons()
+    await one.heartbeat(LIFETIME)
 
-async def test_an_outage_is_reported_until_the_circuit_is_closed(group: GroupUnderTest, one: Queue) -> None:
-    outage = Outage(1_700_000_000.0, "HTTP 401")
+    async def are_gone() -> bool:
+        return not await group.reasons()
 
-    await one.report_outage(outage, 60.0)
-    during = await group.outages()
-    await one.report_outage(None, 60.0)
-
-    assert (during, await group.outages()) == ({"one": outage}, {})
+    await eventually(are_gone)
+    assert during == {"one": [reason]}

@@ -47,7 +47,7 @@ class SourcePages:
 
     async def _shown(self, visit: Visit) -> dict[str, Any]:
         name = source_in(visit, inputs_of(visit), self._settings)
-        snapshot = await self._snapshots.latest()
+        snapshot = (await self._snapshots.latest()).limited_to(lambda source: source == name)
         source, trend, settings = snapshot.source(name), snapshot.trend_of(name), self._settings[name]
         return {
             "snapshot": snapshot,

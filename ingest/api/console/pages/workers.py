@@ -11,6 +11,7 @@ from ingest.api.console.inputs import inputs_of
 from ingest.api.console.live import LiveData
 from ingest.api.console.templating import url
 from ingest.domain.operating.controls import LOG_LEVELS, Drain, names_of
+from ingest.domain.operating.source_state import State
 from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.monitor import merged
@@ -25,13 +26,13 @@ class ShownProcess:
 
     Attributes:
         host: Empty for a consumer that is no worker process of ours.
-        circuits: The sources whose circuit is open in this process.
+        states: The sources that this process does not process, each with its state.
     """
 
     state: ConsumerState
     host: str
     drain: Drain | None
-    circuits: Sequence[str]
+    states: Sequence[tuple[str, State]]
 
 
 class WorkerPages:
@@ -77,13 +78,13 @@ class WorkerPages:
 
 
 def _processes(snapshot: Snapshot) -> list[ShownProcess]:
-    circuits: dict[str, list[str]] = {}
+    states: dict[str, list[tuple[str, State]]] = {}
     for source in snapshot.sources:
         for consumer in source.consumers:
-            if consumer.circuit is not None:
-                circuits.setdefault(consumer.name, []).append(source.source)
+            if consumer.reasons:
+                states.setdefault(consumer.name, []).append((source.source, consumer.reasons[0].state))
     return [
-        ShownProcess(each, _host_of(each.name), snapshot.controls.drain_of(each.name), circuits.get(each.name, ()))
+        ShownProcess(each, _host_of(each.name), snapshot.controls.drain_of(each.name), states.get(each.name, ()))
         for each in merged(source.consumers for source in snapshot.sources)
     ]
 

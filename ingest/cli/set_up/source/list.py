@@ -1,21 +1,31 @@
 """`ingest source list`: shows one line for each source."""
 
+import asyncio
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from ingest.cli.invocation import start
 from ingest.cli.listing import LONGEST_ERROR, Listing
 from ingest.cli.options import AsJson
+from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
-from ingest.cli.terminal.times import format_duration
+from ingest.cli.terminal.times import format_age, format_duration
+from ingest.cli.terminal.width import broken, width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.operations.state.source_states import SourceState
+    from ingest.domain.deliveries.queue_state import QueueState
+    from ingest.domain.operating.polling import PollState
+    from ingest.operations.state.snapshot import Snapshot, SourceSnapshot
     from ingest.settings import Settings
+
+    Polls = Mapping[str, PollState]
 
 _UNNAMED = "(unnamed)"
 
@@ -23,82 +33,108 @@ _UNNAMED = "(unnamed)"
 def list_(*, as_json: AsJson = False) -> None:
     """Show the state of each source, one line each.
 
-    It shows queue, quota and activity, and changes nothing.
+    It shows queue, quota and state, and changes nothing. Below, a line for each server or source names the cause of an incident and
+    since when it lasts.
 
     Waiting orders are not yet delivered to a worker. Pending orders are delivered and not yet stored. The lag is the age of the oldest
     order that is not yet stored.
 
+    The exit code is 1 if Redis cannot be reached.
+
     Examples:
     `ingest source list` shows a table.
 
-    `ingest source list --json | jq -r 'select(.activity == "circuit open") | .source'` lists the sources whose external
-    API is out of order. With `--json`, each line is a JSON object.
+    `ingest source list --json | jq -r 'select(.condition.cannot_work) | .source'` lists the sources whose orders are not
+    processed. With `--json`, each line is a JSON object.
     """
     from ingest.operations.backends import Backends
-    from ingest.operations.state.source_states import ListedSource, read_states
+    from ingest.operations.state.snapshots import read_snapshot
     from ingest.settings.source_file import source_kinds, source_settings_without_secrets
-    from ingest.sources.from_settings import quota_name_of
+    from ingest.store.polls import polls_if_available
 
     settings = start()
     sources, kinds = source_settings_without_secrets(settings), source_kinds(settings)
-    listed = [
-        ListedSource(name, Backends.of(each), quota_name_of(each), each.order_list is not None)
-        for name, each in sources.items()
-    ]
-    states = run_interruptible(read_states(listed))
-    _listing(sources, kinds).show(states, as_json=as_json)
+    backends = [Backends.of(each) for each in sources.values()]
+    listed = [name for name, each in sources.items() if each.order_list is not None]
+
+    async def read() -> "tuple[Snapshot, Polls]":
+        polling = polls_if_available(backends[0].postgres_dsn, listed)
+        return await asyncio.gather(read_snapshot(backends), polling)
+
+    snapshot, polls = run_interruptible(read())
+    found = [each for name in sources if (each := snapshot.source(name)) is not None]
+    _listing(sources, kinds, polls, snapshot.at).show(found, as_json=as_json)
+    if not as_json:
+        notices = (printable(each.line(snapshot.at)) for each in snapshot.notices)
+        with standard_output() as stream:
+            stream.writelines(f"{line}\n" for line in broken(notices, width_of(sys.stdout)))
+    raise typer.Exit(1 if snapshot.problem else 0)
 
 
-def _listing(sources: "Mapping[str, Settings]", kinds: Mapping[str, str]) -> "Listing[SourceState]":
-    def as_object(state: "SourceState") -> dict[str, Any]:
-        return asdict(state) | {
-            "id_problems": state.queue.id_problems,
-            "poll": _poll(state),
-            "kind": kinds.get(state.source),
-            "quota": _quota(sources[state.source]),
-        }
+def _listing(
+    sources: "Mapping[str, Settings]", kinds: Mapping[str, str], polls: "Polls", now: datetime
+) -> "Listing[SourceSnapshot]":
+    def as_object(each: "SourceSnapshot") -> dict[str, Any]:
+        more = {"kind": kinds.get(each.source), "quota": _quota(sources[each.source])}
+        return _report(each, polls.get(each.source)) | more
 
-    def quota(state: "SourceState") -> str:
-        return ", ".join(_limits(_quota(sources[state.source]))) or "-"
+    def of_queue(value: "Callable[[QueueState], int | None]") -> "Callable[[SourceSnapshot], str]":
+        def shown(each: "SourceSnapshot") -> str:
+            count = None if each.queue is None else value(each.queue)
+            return "unknown" if count is None else f"{count:,}"
 
-    kind: dict[str, Callable[[SourceState], str]] = {"kind": lambda state: kinds.get(state.source, "-")}
+        return shown
+
+    def lag(each: "SourceSnapshot") -> str:
+        age = None if each.queue is None else each.queue.oldest_age
+        return "-" if age is None else format_duration(age)
+
+    kind: dict[str, Callable[[SourceSnapshot], str]] = {"kind": lambda each: kinds.get(each.source, "-")}
     return Listing(
         {
-            "source": lambda state: state.source or _UNNAMED,
+            "source": lambda each: each.source or _UNNAMED,
             **(kind if kinds else {}),
-            "waiting": lambda state: "unknown" if state.queue.depth is None else f"{state.queue.depth:,}",
-            "pending": lambda state: f"{state.queue.pending:,}",
-            "retries": lambda state: f"{state.queue.retries:,}",
-            "dead": lambda state: f"{state.queue.dead:,}",
-            "lag": lambda state: "-" if state.queue.oldest_age is None else format_duration(state.queue.oldest_age),
-            "workers": lambda state: f"{state.workers:,}",
-            "quota": quota,
-            "state": _condition,
+            "waiting": of_queue(lambda queue: queue.depth),
+            "pending": of_queue(lambda queue: queue.pending),
+            "retries": of_queue(lambda queue: queue.retries),
+            "dead": of_queue(lambda queue: queue.dead),
+            "lag": lag,
+            "workers": lambda each: f"{each.workers:,}",
+            "quota": lambda each: ", ".join(_limits(_quota(sources[each.source]))) or "-",
+            "state": lambda each: _condition(each, polls.get(each.source), now),
         },
         names=2 if kinds else 1,
         facts=7 if kinds else 6,
         nothing="no sources",
-        as_json=lambda state: printable_json(json.dumps(as_object(state), ensure_ascii=False)),
+        as_json=lambda each: printable_json(json.dumps(as_object(each), ensure_ascii=False)),
         below=lambda row: f"workers {row[-3]}  quota {row[-2]}  {row[-1]}",
     )
 
 
-def _condition(state: "SourceState") -> str:
-    condition = "; ".join([_activity(state), *state.queue.id_problems])
-    poll = state.poll
+def _report(source: "SourceSnapshot", poll: "PollState | None") -> dict[str, Any]:
+    from ingest.operations.state.notices import condition_as_object
+
+    queue = source.queue
+    return {
+        "source": source.source,
+        "condition": condition_as_object(source.condition),
+        "queue": None if queue is None else asdict(queue),
+        "workers": source.workers,
+        "poll": _poll(poll),
+        "id_problems": [] if queue is None else queue.id_problems,
+    }
+
+
+def _condition(source: "SourceSnapshot", poll: "PollState | None", now: datetime) -> str:
+    condition = "; ".join([source.state.text, *(source.queue.id_problems if source.queue is not None else ())])
     if poll is not None and poll.error:
         return f"{condition}, list not read: {printable(poll.error, LONGEST_ERROR)}"
     if poll is not None and poll.looked_at is not None:
-        return f"{condition}, polled {format_duration(_age(poll.looked_at))} ago"
+        return f"{condition}, polled {format_age(poll.looked_at, now)}"
     return condition
 
 
-def _age(moment: datetime) -> float:
-    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
-
-
-def _poll(state: "SourceState") -> dict[str, Any] | None:
-    poll = state.poll
+def _poll(poll: "PollState | None") -> dict[str, Any] | None:
     if poll is None:
         return None
     return {
@@ -107,14 +143,6 @@ def _poll(state: "SourceState") -> dict[str, Any] | None:
         "failures": poll.failures,
         "error": poll.error,
     }
-
-
-def _activity(state: "SourceState") -> str:
-    if state.errors:
-        return f"{state.activity}: {printable('; '.join(state.errors), LONGEST_ERROR)}"
-    if state.throttled_for:
-        return f"{state.activity} for {format_duration(state.throttled_for)}"
-    return state.activity
 
 
 def _quota(settings: "Settings") -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""Reports the causes of incidents that worker processes report, one finding for each server or source, as other views do."""
+
+from collections.abc import Iterator
+
+from ingest.domain.operating.source_state import POSTGRES, REDIS, State
+from ingest.operations.doctor.finding import Area, Checks, Finding
+from ingest.operations.state.notices import Notice
+from ingest.operations.state.snapshot import Snapshot
+
+_DECIDE = (
+    "check INGEST_UPSTREAM_URL with `ingest doctor --order-id ID` and an order that exists. If the queued IDs are wrong, set"
+    " INGEST_UPSTREAM_STATUS=404=not_found (or the status that you see) to dead-letter them"
+)
+_ADVICE = {
+    State.RUNNING: "look for the load of the external API. Orders wait until it responds",
+    State.PAUSED: "run `ingest resume{option}` when its orders may be processed again",
+    State.DRAINING: "run `ingest drain --undo` with the name of the host or process when it may begin orders again",
+    State.THROTTLED: "orders wait until the external API permits more requests. If that is too slow, ask its operator for more",
+    State.CIRCUIT_OPEN: "orders wait until the external API recovers, see `ingest status`",
+    State.STORE_UNAVAILABLE: "repair PostgreSQL, or end the session that is named. Orders wait, and none is lost",
+    State.QUEUE_UNAVAILABLE: "repair Redis. Orders wait, and none is lost",
+    State.NO_WORKER: "start one with `ingest worker{option}`",
+    State.REJECTED: "correct the configuration of the source",
+}
+_ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.NO_WORKER, State.REJECTED)
+
+
+def findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """Report each cause. Servers that cannot be reached are reported by their own checks."""
+    if snapshot.problem:
+        return
+    waiting = any(each.condition.has_work for each in snapshot.sources)
+    for each in snapshot.notices:
+        if each.reason.state is not State.NO_WORKER or waiting:
+            yield _finding(each, each.line(snapshot.at))
+
+
+def _finding(notice: Notice, line: str) -> Finding:
+    reason = notice.reason
+    server = reason.server.split(" ")[0]
+    checks = Checks({POSTGRES: Area.POSTGRES, REDIS: Area.REDIS}.get(server, Area.UPSTREAM))
+    option = "".join(f" --source {each}" for each in notice.sources)
+    advice = _DECIDE if reason.needs_operator else _ADVICE[reason.state].format(option=option)
+    is_error = reason.needs_operator or reason.state in _ERRORS
+    return checks.error(line, advice) if is_error else checks.warning(line, advice)
