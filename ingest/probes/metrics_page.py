@@ -24,6 +24,7 @@ from ingest.domain.operating.source_state import Reason
 from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
+from ingest.probes.configured_names import ConfiguredNames
 from ingest.probes.server import Response, serving_routes
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.controls import ControlRecord
@@ -53,8 +54,17 @@ Collectors = Callable[[], Awaitable[Sequence[Collector]]]
 async def serving_workers(
     settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket
 ) -> AsyncIterator[None]:
-    """Serve the metrics of `ingest worker` on `listener` while the block runs."""
-    async with reading_queues(settings, shared_metrics.sources) as queues:
+    """Serve the metrics of `ingest worker` on `listener` while the block runs.
+
+    The queues are those of all configured sources, because no other command may report a source that no worker runs.
+    """
+
+    configured = ConfiguredNames(settings.sources)
+
+    def sources() -> Sequence[str]:
+        return [*dict.fromkeys([*shared_metrics.sources(), *configured.current()])]
+
+    async with reading_queues(settings, sources) as queues:
         # Whatever one process does, a call that takes as long as it may is no sign of being stuck.
         longest = settings.upstream_timeout + settings.transform_timeout
         stuck_after = settings.stuck_after + longest if settings.stuck_after else 0.0

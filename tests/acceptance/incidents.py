@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -146,16 +146,16 @@ async def full_disk(stage: Stage) -> AsyncIterator[None]:
         await stage.sql(f"CREATE TABLESPACE {name} LOCATION '{folder / 'space'}'")
         await stage.sql(f"ALTER TABLE orders SET TABLESPACE {name}")
         await stage.sql("ALTER TABLE orders ALTER lines SET STORAGE EXTERNAL")
-        with (folder / "filler").open("wb") as filler:
-            try:
-                while True:
-                    filler.write(b"0" * 4096)
-                    filler.flush()
-            except OSError:
-                pass
+        filler = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY)
+        with suppress(OSError):
+            while True:
+                os.write(filler, b"0" * 4096)
+        os.close(filler)
         await stage.enqueue(400)
         yield
         (folder / "filler").unlink()
+        await stage.sql("ALTER TABLE orders SET TABLESPACE pg_default")
+        await stage.sql(f"DROP TABLESPACE {name}")
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -44,9 +44,9 @@ async def status(cli: Cli) -> Any:
     return json.loads(done.stdout)
 
 
-async def table(cli: Cli, **env: str) -> str:
+async def table(cli: Cli, code: int = 0, **env: str) -> str:
     done = await asyncio.to_thread(cli.run, "status", env=env)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (code, "")
     return done.stdout
 
 
@@ -74,25 +74,23 @@ async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
 
     async def open_everywhere() -> Any:
         found = await status(cli)
-        return found if [bool(one["circuit"]) for one in found["consumers"]] == [True, True] else None
+        return found if [bool(one["reasons"]) for one in found["consumers"]] == [True, True] else None
 
     # The other process notices it with its next order.
     async def closed_somewhere() -> bool:
-        return any(one["circuit"] is None for one in (await status(cli))["consumers"])
+        return any(not one["reasons"] for one in (await status(cli))["consumers"])
 
     found = await eventually(open_everywhere)
-    shown = await table(cli, COLUMNS="80")
+    shown = await table(cli, 1, COLUMNS="80")
     scene.api.behave(token=None)
     await scene.stored_at_least(50)
     await eventually(closed_somewhere)
 
-    assert [one["circuit"]["error"] for one in found["consumers"]] == [
-        "HTTP 401: the external API rejects our credential"
-    ] * 2
-    assert all(0 <= one["circuit"]["open_for"] < 60 for one in found["consumers"])
-    assert "circuit" in shown
-    assert "open in 2 of 2 processes" in shown
-    assert "HTTP 401: the external API rejects our credential (for" in shown
+    [reason] = found["condition"]["reasons"]
+    assert (found["condition"]["state"], reason["server"]) == ("circuit_open", "external API")
+    assert reason["text"] == "HTTP 401: the external API rejects our credential"
+    assert "circuit open" in shown
+    assert "external API: HTTP 401: the external API rejects our credential (for" in " ".join(shown.split())
     assert "s3cr3t" not in shown + json.dumps(found)
     assert max(map(len, shown.splitlines())) <= 80
 

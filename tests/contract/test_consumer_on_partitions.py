@@ -473,7 +473,7 @@ class LateLiveness:
         self.sent = 0
         self.responds = asyncio.Event()
 
-    async def heartbeat(self, lifetime: float, clock: object) -> Heartbeat:
+    async def heartbeat(self, lifetime: float, clock: object, reasons: object) -> Heartbeat:
         del lifetime, clock
         self.sent += 1
         now = float(self.sent)

@@ -13,7 +13,7 @@ from support import eventually
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.fetch.outage import Outage
+from ingest.domain.operating.source_state import Reason, State
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partition_monitor import PartitionMonitor
@@ -304,7 +304,7 @@ async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_
         "left": "stale",
         "foreign": "unknown",
     }
-    assert (found["one"].pending, found["one"].stale_for, found["one"].circuit) == (1, None, None)
+    assert (found["one"].pending, found["one"].stale_for, found["one"].reasons) == (1, None, ())
     assert (found["heartbeat_only"].pending, found["heartbeat_only"].idle) == (0, None)
     assert 29 <= (found["stale"].stale_for or 0) <= 60
     assert found["left"].stale_for is None
@@ -347,39 +347,35 @@ async def test_each_group_has_its_own_retries_and_dead_letters(redis_url: str, q
     assert (theirs.retries, theirs.dead, ours.retries, ours.dead) == (1, 1, 0, 0)
 
 
-async def test_an_open_circuit_is_reported_with_its_cause_until_it_closes(
-    monitor: PartitionMonitor, consumer: Consumer, redis: Redis
+async def test_the_reasons_of_a_consumer_are_reported_until_a_heartbeat_without_them(
+    monitor: PartitionMonitor, consumer: Consumer
 ) -> None:
+    reason = Reason(State.CIRCUIT_OPEN, "HTTP 401", 1_700_000_000.0, "external API")
+    await consumer.heartbeat(60.0, reasons=[reason])
+    [hindered] = await monitor.consumers()
     await consumer.heartbeat(60.0)
-    seconds, _ = await redis.time()
-    await consumer.report_outage(Outage(since=seconds - 360.0, error="HTTP 401"), 60.0)
-    [opened] = await monitor.consumers()
-    await consumer.report_outage(None, 60.0)
 
-    async def closed() -> bool:
+    async def works() -> bool:
         [state] = await monitor.consumers()
-        return state.circuit is None
+        return not state.reasons
 
-    assert opened.circuit is not None
-    assert opened.circuit.error == "HTTP 401"
-    assert 359 <= opened.circuit.open_for <= 400
-    await eventually(closed)
+    assert hindered.reasons == [reason]
+    await eventually(works)
 
 
-async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_reported(
+async def test_the_reasons_of_a_consumer_that_is_not_alive_are_not_reported(
     monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    await consumer.heartbeat(60.0)
-    await consumer.report_outage(Outage(since=1.0, error="HTTP 401"), 60.0)
+    await consumer.heartbeat(60.0, reasons=[Reason(State.CIRCUIT_OPEN, "HTTP 401")])
     seconds, _ = await redis.time()
     await redis.zadd(keys.alive, {consumer.name: (seconds - 1) * 1000})
 
     [state] = await monitor.consumers()
 
-    assert (state.state, state.circuit) == ("stale", None)
+    assert (state.state, state.reasons) == ("stale", ())
 
 
-@pytest.mark.parametrize("foreign", [b"", b"nonsense", b"\xff", b"[]", b'{"since": "x"}', b'{"error": "HTTP 401"}'])
+@pytest.mark.parametrize("foreign", [b"", b"nonsense", b"\xff", b"[]", b'[{"since": "x"}]', b'{"error": "HTTP 401"}'])
 async def test_a_report_that_cannot_be_read_is_none(
     monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys, foreign: bytes
 ) -> None:
@@ -388,11 +384,11 @@ async def test_a_report_that_cannot_be_read_is_none(
 
     [state] = await monitor.consumers()
 
-    assert state.circuit is None
+    assert state.reasons == ()
 
 
-async def test_a_report_that_is_not_renewed_ends_by_itself(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await consumer.report_outage(Outage(since=1.0, error="HTTP 401"), 0.05)
+async def test_reasons_end_with_the_heartbeat(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await consumer.heartbeat(0.05, reasons=[Reason(State.CIRCUIT_OPEN, "HTTP 401")])
 
     async def gone() -> bool:
         return not await redis.exists(f"{keys.circuit}{consumer.name}")

@@ -208,7 +208,9 @@ class Watched(Consumer):
 
     first = 0
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: object = ()
+    ) -> Heartbeat:
         heartbeat = await super().heartbeat(lifetime, clock)
         type(self).first += heartbeat.is_first
         return heartbeat

@@ -6,7 +6,6 @@ from support import eventually, logged_in
 from ingest.operations.backends import Backends
 from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
-from ingest.operations.state.source_states import Activity, ListedSource
 from ingest.queue.operate.server_memory import ServerMemory
 from ingest.store.connections.pool import Pool
 
@@ -41,7 +40,7 @@ async def test_a_snapshot_has_the_outcomes_and_latencies_that_workers_report(sce
         clock.now += 10.0
         after = await snapshots.latest()
 
-    assert (before.rates.stored, before.sources[0].activity) == (None, Activity.RUNNING)
+    assert (before.rates.stored, before.sources[0].condition.reasons) == (None, [])
     assert after.rates.stored == after.rates.arrived
     assert 0 < (after.rates.stored or 0) <= 2.0
     assert after.rates.median is not None
@@ -84,10 +83,10 @@ async def test_a_snapshot_names_the_session_that_has_locked_the_table_of_orders(
         clock.now += 10
         free = await snapshots.latest()
 
-    assert [each.pid for each in locked.servers.lockers] == [own]
-    assert (locked.servers.lockers[0].seconds or 0) > 0
-    assert free.servers.lockers == []
-    assert (locked.servers.store_problem, free.servers.store_problem) == ("", "")
+    [reason] = [each.reason for each in locked.notices if each.reason.server == "postgres"]
+    assert reason.text.startswith(f"the session {own} of the role ")
+    assert reason.text.endswith("has locked the table orders")
+    assert [each.reason.server for each in free.notices] == [""], "only the worker is missing"
 
 
 async def test_a_snapshot_has_the_memory_of_redis(scene: Scene) -> None:
@@ -125,8 +124,8 @@ async def test_a_process_that_is_stuck_and_was_removed_from_the_group_is_remembe
     assert [list(each.sources[0].gone) for each in (seen, forgotten)] == [[], []]
 
 
-def _listed(scene: Scene, name: str = "") -> ListedSource:
-    return ListedSource(name, Backends(scene.redis_url, scene.dsn, scene.queue, source=name), "quota")
+def _listed(scene: Scene, name: str = "") -> Backends:
+    return Backends(scene.redis_url, scene.dsn, scene.queue, source=name)
 
 
 def _snapshots(scene: Scene, clock: Clock) -> Snapshots:

@@ -60,7 +60,9 @@ class Source:
         self.asked.append(("claim_abandoned", count))
         return Abandoned([], [])
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time) -> Heartbeat:
+    async def heartbeat(
+        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: object = ()
+    ) -> Heartbeat:
         del clock
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 

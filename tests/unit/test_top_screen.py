@@ -9,11 +9,12 @@ import pytest
 from ingest.cli.terminal.short_numbers import number, rate
 from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.domain.deliveries.queue_state import QueueState
+from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.controls import Controls, Drain, Pause, Tuning
+from ingest.domain.operating.source_state import UPSTREAM, Reason, State
 from ingest.operations.state.flow_rates import Rates
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
-from ingest.operations.state.source_states import Activity
-from ingest.queue.operate.partition_monitor import CircuitState, ConsumerState
+from ingest.queue.operate.partition_monitor import ConsumerState
 
 AT = datetime(2026, 11, 28, 9, 15, 22, 123_000, tzinfo=UTC)
 RATES = Rates(
@@ -29,13 +30,18 @@ RATES = Rates(
 )
 
 
-def worker(name: str, pending: int = 20, circuit: CircuitState | None = None) -> ConsumerState:
-    return ConsumerState(name, pending=pending, idle=1.0, state="alive", circuit=circuit)
+def worker(name: str, pending: int = 20, *reasons: Reason) -> ConsumerState:
+    return ConsumerState(name, pending=pending, idle=1.0, state="alive", reasons=reasons)
 
 
-def source(name: str, activity: Activity = Activity.RUNNING, depth: int | None = 5) -> SourceSnapshot:
+def source(
+    name: str, *reasons: Reason, pause: Pause | None = None, workers: int = 2, depth: int | None = 5
+) -> SourceSnapshot:
     queue = QueueState(depth=depth, pending=3, oldest_age=400.0, consumers=1, retries=12, dead=1)
-    return SourceSnapshot(name, activity, queue, [worker("host-a-0"), worker("host-a-1")], RATES)
+    consumers = [worker(f"host-a-{number}", 20, *(reasons if number == 0 else ())) for number in range(workers)]
+    alive = {each.name: each.reasons for each in consumers}
+    condition = condition_of(queue, alive, None, (), (pause, lambda _: None), ())
+    return SourceSnapshot(name, condition, queue, consumers, RATES, pause)
 
 
 def snapshot(*sources: SourceSnapshot, controls: Controls | None = None, problem: str = "") -> Snapshot:
@@ -68,25 +74,28 @@ def test_the_screen_of_one_source_and_its_workers() -> None:
 
 def test_what_slows_a_source_down_is_below_the_table() -> None:
     pause = Pause(since=AT, until=AT + timedelta(minutes=10), by="cli:ann", reason="rate \x1b[1m limit")
-    outage = CircuitState("HTTP 401", open_for=200.0, is_unproven=False)
+    now = AT.timestamp()
+    outage = Reason(State.CIRCUIT_OPEN, "HTTP 401", now - 200.0, UPSTREAM)
+    throttled = Reason(State.THROTTLED, "HTTP 429", now - 5.0, UPSTREAM, now + 12.0)
     found = snapshot(
-        replace(source("shop-de", Activity.PAUSED), pause=pause),
-        replace(
-            source("shop-fr", Activity.CIRCUIT_OPEN),
-            consumers=[worker("host-a-0", circuit=outage)],
-            errors=["HTTP 401"],
-        ),
+        source("shop-de", pause=pause),
+        source("shop-fr", outage, workers=1),
         replace(source("slow"), rates=replace(RATES, request_seconds=4.2)),
-        replace(source("wms", Activity.THROTTLED), throttled_for=12.0, tuning=Tuning(since=AT, by="cli:ann", rate=2.5)),
+        replace(source("wms", throttled), tuning=Tuning(since=AT, by="cli:ann", rate=2.5)),
         controls=Controls(drains={"host-a-1": Drain(since=AT, by="cli:ann")}),
     )
 
-    lines = shown(found)
+    lines = shown(found, 200)
 
-    assert " shop-de: paused until 09:25:22 by cli:ann: rate \\x1b[1m limit" in lines
-    assert " shop-fr: external API: HTTP 401" in lines
+    assert (
+        " shop-de: paused by cli:ann: rate \\x1b[1m limit"
+        " (for 0.0 s, since 2026-11-28 09:15:22 UTC, until 2026-11-28 09:25:22 UTC)"
+    ) in lines
+    assert " shop-fr: external API: HTTP 401 (for 3 min, since 2026-11-28 09:12:02 UTC)" in lines
     assert " slow: requests to the external API take 4.2 s" in lines
-    assert " wms: the external API has asked to wait for 12.0 s" in lines
+    assert (
+        " wms: external API: HTTP 429 (for 5.0 s, since 2026-11-28 09:15:17 UTC, until 2026-11-28 09:15:34 UTC)" in lines
+    )
     assert " wms: rate 2.5, set by cli:ann" in lines
     assert [line.split() for line in lines[-2:]] == [
         ["host-a-0", "80", "circuit", "open"],
@@ -95,8 +104,8 @@ def test_what_slows_a_source_down_is_below_the_table() -> None:
 
 
 def test_without_a_worker_it_shows_how_to_start_one_and_without_redis_the_reason() -> None:
-    idle = snapshot(replace(source("", Activity.NO_WORKER), consumers=[]))
-    lost = snapshot(SourceSnapshot("", Activity.UNKNOWN), problem="cannot connect to\n127.0.0.1:1")
+    idle = snapshot(source("", workers=0))
+    lost = snapshot(SourceSnapshot(""), problem="cannot connect to\n127.0.0.1:1")
 
     assert " no worker is running: start one with `ingest worker`" in shown(idle)
     assert "Redis is unavailable: cannot connect to 127.0.0.1:1" in shown(lost)
@@ -107,7 +116,8 @@ def test_without_a_worker_it_shows_how_to_start_one_and_without_redis_the_reason
 @pytest.mark.parametrize("count", [1, 3, 60])
 def test_the_screen_is_as_high_as_the_window_and_never_wider(width: int, height: int, count: int) -> None:
     sources = [
-        replace(source(f"marketplace-with-a-name-{n}"), errors=["HTTP 503"] * (n % 5 == 0)) for n in range(count)
+        source(f"marketplace-with-a-name-{n}", *[Reason(State.CIRCUIT_OPEN, "HTTP 503")] * (n % 5 == 0))
+        for n in range(count)
     ]
 
     lines = list(lines_of(snapshot(*sources), width, height, "trouble"))
@@ -118,7 +128,7 @@ def test_the_screen_is_as_high_as_the_window_and_never_wider(width: int, height:
 
 
 def test_sources_are_sorted_by_trouble_or_by_a_column() -> None:
-    found = snapshot(source("b", depth=9), source("a"), source("c", Activity.NO_WORKER, depth=0))
+    found = snapshot(source("b", depth=9), source("a"), source("c", workers=0, depth=0))
 
     assert names(shown(found))[:3] == ["c", "b", "a"]
     assert names(shown(found, sort="waiting"))[:3] == ["b", "a", "c"]

@@ -96,10 +96,17 @@ async def _watch(sources: "Sequence[Backends]", interval: float, *, as_json: boo
 
 def _show(found: "Sequence[SystemStatus]", *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(_report(found), default=datetime.isoformat))
+        typer.echo(json.dumps(_report(found), default=_encoded))
         return
     for line in lines_of(found, width_of(sys.stdout)):
         typer.echo(line)
+
+
+def _encoded(value: object) -> Any:
+    """A time as ISO 8601, and a reason as an object."""
+    import msgspec
+
+    return value.isoformat() if isinstance(value, datetime) else msgspec.to_builtins(value)
 
 
 def _report(found: "Sequence[SystemStatus]") -> dict[str, Any]:

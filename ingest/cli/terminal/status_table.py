@@ -99,17 +99,12 @@ def _entry_ids(status: "SystemStatus") -> Iterator[str]:
 
 
 def _notices(sources: "Sequence[SystemStatus]") -> Iterator[str]:
-    """One line for each cause of an incident, and how to start a worker if there is none."""
-    from ingest.domain.operating.source_state import State
+    """One line for each cause of an incident."""
     from ingest.operations.state.notices import notices_of
 
     now = datetime.fromisoformat(sources[0].at)
     for each in notices_of({each.source: each.condition for each in sources}):
-        advice = ""
-        if each.reason.state is State.NO_WORKER:
-            option = "".join(f" --source {name}" for name in each.sources)
-            advice = f": start one with `ingest worker{option}`"
-        yield printable(each.line(now)) + advice
+        yield printable(each.line(now))
 
 
 def _servers(status: "SystemStatus") -> Iterator[str]:

@@ -11,6 +11,7 @@ from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_duration
 
 if TYPE_CHECKING:
+    from ingest.domain.operating.source_state import Reason
     from ingest.operations.state.snapshot import Snapshot, SourceSnapshot
 
 # The numbers of a source, each with its width, including a blank.
@@ -157,6 +158,8 @@ def _rank(source: "SourceSnapshot") -> int:
 
 def _notes(snapshot: "Snapshot") -> Iterator[str]:
     """What slows down or stops each source."""
+    if snapshot.problem:
+        return
     yield from (printable(each.line(snapshot.at)) for each in snapshot.notices)
     for each in snapshot.sources:
         name = f"{each.source}: " if each.source else ""
@@ -179,18 +182,21 @@ def _notes_of(source: "SourceSnapshot") -> Iterator[str]:
 
 def _workers(snapshot: "Snapshot") -> "Iterable[tuple[str, tuple[int, str]]]":
     """The worker processes with their pending orders and their state, those in trouble first."""
+    from ingest.domain.operating.source_state import merged
+
     pending: dict[str, int] = {}
     states: dict[str, str] = {}
+    reasons: dict[str, list[Reason]] = {}
     for source in snapshot.sources:
         for each in source.consumers:
             pending[each.name] = pending.get(each.name, 0) + (each.pending or 0)
             state = "alive" if each.state == "alive" else "stopped"
             if each.state == "stale" and each.stale_for is not None:
                 state = f"stale for {format_duration(each.stale_for)}"
-            if each.reasons:
-                state = each.reasons[0].state.text
             if state != "alive" or each.name not in states:
                 states[each.name] = state
+            reasons.setdefault(each.name, []).extend(each.reasons)
+    states |= {name: merged(found)[0].state.text for name, found in reasons.items() if found}
     drained = {name for name, state in states.items() if state == "alive" and snapshot.controls.drain_of(name)}
     states |= dict.fromkeys(drained, "drained")
     ordered = sorted(states, key=lambda name: (states[name] == "alive", name))

@@ -19,7 +19,6 @@ _ADVICE = {
     State.CIRCUIT_OPEN: "orders wait until the external API recovers, see `ingest status`",
     State.STORE_UNAVAILABLE: "repair PostgreSQL, or end the session that is named. Orders wait, and none is lost",
     State.QUEUE_UNAVAILABLE: "repair Redis. Orders wait, and none is lost",
-    State.NO_WORKER: "start one with `ingest worker{option}`",
     State.REJECTED: "correct the configuration of the source",
 }
 _ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.NO_WORKER, State.REJECTED)
@@ -39,7 +38,7 @@ def _finding(notice: Notice, line: str) -> Finding:
     reason = notice.reason
     server = reason.server.split(" ")[0]
     checks = Checks({POSTGRES: Area.POSTGRES, REDIS: Area.REDIS}.get(server, Area.UPSTREAM))
-    option = "".join(f" --source {each}" for each in notice.sources)
-    advice = _DECIDE if reason.needs_operator else _ADVICE[reason.state].format(option=option)
+    option = "".join(f" --source {each}" for each in notice.sources if each)
+    advice = _DECIDE if reason.needs_operator else _ADVICE.get(reason.state, "").format(option=option)
     is_error = reason.needs_operator or reason.state in _ERRORS
     return checks.error(line, advice) if is_error else checks.warning(line, advice)

