@@ -14,12 +14,16 @@ import asyncpg
 import pytest
 from acceptance.commands import WorkerCommand, Workers
 from aiohttp import web
-from integration.scene import Scene, document, ids
+from cluster_set import ClusterSet
+from integration.scene import Scene, document
 from integration.site import serving_routes
-from shipped import as_admin
+from servers.kinds import KINDS
 from support import Cli, connected, eventually
 
+from ingest.domain.partitions import Layout
+from ingest.domain.source_name import queue_of
 from ingest.lab.servers import EmbeddedServers
+from ingest.queue.layout.keys import Keys
 
 SHOP = "shop-de"
 
@@ -31,6 +35,7 @@ class Stage:
     Attributes:
         environment: of all commands.
         respond: the response of the shop.
+        cluster: the nodes of Redis, if there are several.
     """
 
     scene: Scene
@@ -42,6 +47,7 @@ class Stage:
     shop_url: str = ""
     respond: Callable[[str], web.Response | None] = field(default=lambda order_id: good(order_id))
     command: WorkerCommand | None = None
+    cluster: ClusterSet | None = None
     numbers: int = 0
 
     @classmethod
@@ -69,6 +75,15 @@ class Stage:
             }
             stage.configure()
             yield stage
+
+    async def use_cluster(self, stack: AsyncExitStack) -> None:
+        """Use a cluster instead of a single Redis."""
+        options = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "60000"}
+        folder = self.folder / "cluster"
+        folder.mkdir()
+        self.cluster = stack.enter_context(ClusterSet.open(KINDS[0], folder, replicas=0, **options))
+        await self.cluster.become_ready()
+        self.environment |= {"INGEST_REDIS_URL": self.cluster.url(), "INGEST_PARTITIONS": "6"}
 
     def configure(self, lines: str = "") -> None:
         """Write the sources file, with further lines of the source."""
@@ -239,8 +254,18 @@ def shop_that(respond: Callable[[str], web.Response | None]) -> Callable[[Stage]
 @asynccontextmanager
 async def workers_gone(stage: Stage) -> AsyncIterator[None]:
     assert stage.command is not None
-    stage.command.close()
+    await stage.command.stop()
     await stage.enqueue()
+    yield
+
+
+@asynccontextmanager
+async def node_gone(stage: Stage) -> AsyncIterator[None]:
+    assert stage.cluster is not None
+    queue = queue_of(stage.scene.queue, SHOP)
+    record = await stage.cluster.owner(Keys.of(queue).stream)
+    owners = [await stage.cluster.owner(Keys.of(each).stream) for each in Layout(queue, 6).queues]
+    next(node for node in owners if node is not record).kill()
     yield
 
 
@@ -262,6 +287,7 @@ INCIDENTS: Mapping[str, Incident] = {
     "PostgreSQL read-only": Incident(read_only, "store_unavailable", "postgres", "read-only transaction", '"unavailable".*read-only'),
     "no connections": Incident(no_connections, "store_unavailable", "postgres", "too many connections", '"unavailable".*too many connections'),
     "Redis full": Incident(redis_full, "queue_unavailable", "redis", "maxmemory|full", "maxmemory"),
+    "one Redis node gone": Incident(node_gone, "queue_unavailable", "redis 127.0.0.1:", "is unavailable|unavailable, partition", "reading_paused|partition_"),
     "429 without Retry-After": Incident(
         shop_that(lambda _: web.Response(status=429)), "throttled", SHOP, "429", "throttling_began"
     ),

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -92,7 +93,9 @@ async def test_every_view_names_the_cause_the_place_and_since_when(
     name: str, own_servers: EmbeddedServers, cli: Cli, workers: Workers, queue_name: str, tmp_path: Path
 ) -> None:
     incident, red = INCIDENTS[name], []
-    async with Stage.open(own_servers, cli, workers, queue_name, tmp_path) as stage:
+    async with Stage.open(own_servers, cli, workers, queue_name, tmp_path) as stage, AsyncExitStack() as stack:
+        if "node" in name:
+            await stage.use_cluster(stack)
         if "history" in name:
             stage.environment["INGEST_HISTORY"] = "1d"
         ports = free_port(), free_port()

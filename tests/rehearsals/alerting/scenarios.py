@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+
+import asyncpg
 from aiohttp import web
 from rehearsals.alerting.divided import a_node_accepts_no_writes
 from rehearsals.alerting.system import APART, Shop, System, good, slow
@@ -143,6 +145,34 @@ async def a_webhook_has_another_secret(system: System, speed: float) -> AsyncIte
 
 
 @asynccontextmanager
+async def a_shop_throttles_everything(system: System, speed: float) -> AsyncIterator[None]:
+    del speed
+
+    async def throttled(order_id: str) -> web.Response:
+        return web.Response(status=429, text=order_id)
+
+    system.shops["throttled"] = throttled
+    async with system.steadily("throttled", "a"):
+        yield
+    del system.shops["throttled"]
+    await system.finished("throttled")
+
+
+@asynccontextmanager
+async def the_table_of_orders_is_locked(system: System, speed: float) -> AsyncIterator[None]:
+    del speed
+    connection = await asyncpg.connect(system.on.postgres_dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE orders")
+            await system.enqueue("gone", "waits-for-the-table")
+            yield
+    finally:
+        await connection.close()
+    await system.finished("gone")
+
+
+@asynccontextmanager
 async def the_keys_of_a_source_are_forbidden(system: System, speed: float) -> AsyncIterator[None]:
     del speed
     system.permit(without="orders/forbidden")
@@ -243,6 +273,7 @@ OF_SOURCES = (
     _one("IngestUpstreamFailing", "warning", "failing", most_requests_fail),
     _one("IngestEntryIdsAhead", "critical", "ahead", entry_ids_are_used_up),
     _one("IngestPollBehind", "warning", "listed", a_list_is_broken),
+    _one("IngestThrottled", "warning", "throttled", a_shop_throttles_everything),
     _one("IngestPausedLong", "warning", "paused", a_source_is_paused),
     _one("IngestWebhookSignatures", "warning", "signed", a_webhook_has_another_secret),
 )
@@ -251,6 +282,7 @@ ALONE = (
     _one("IngestQueueUnreadable", "critical", "forbidden", the_keys_of_a_source_are_forbidden),
     _one("IngestPartitionStuck", "critical", "parted", a_node_accepts_no_writes),
     _one("IngestSourceNotServed", "critical", APART, the_worker_of_a_source_is_stopped),
+    _one("IngestSourceCannotWork", "critical", "", the_table_of_orders_is_locked),
     _one("IngestTargetDown", "warning", "", an_exporter_hangs),
     _one("IngestProcessesRestart", "warning", "", worker_processes_are_killed),
     Scenario(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # One source for each alert of a source, so that all of them can be caused concurrently.
 SOURCES = (
-    "ahead", "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "totals", "unknown", "wrong",
+    "ahead", "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "throttled", "totals", "unknown", "wrong",
 )  # fmt: skip
 APART = "apart"
 _ALONE = {
