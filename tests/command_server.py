@@ -41,6 +41,7 @@ class CommandServer:
         self.environment = dict(environment)
         ours, theirs = socket.socketpair()
         self._socket = ours
+        self._sending = threading.Lock()
         with theirs:
             command = [sys.executable, __file__, str(theirs.fileno())]
             os.set_inheritable(theirs.fileno(), True)
@@ -59,8 +60,10 @@ class CommandServer:
         channel, theirs = socket.socketpair()
         with theirs:
             descriptors = [theirs.fileno(), *streams]
-            socket.send_fds(self._socket, [len(request).to_bytes(4)], descriptors)
-            self._socket.sendall(request)
+            # Tests run several commands concurrently, from threads.
+            with self._sending:
+                socket.send_fds(self._socket, [len(request).to_bytes(4)], descriptors)
+                self._socket.sendall(request)
         return Running(channel)
 
     def close(self) -> None:
