@@ -35,7 +35,7 @@ _ADD_JOB = Privilege(
 )  # fmt: skip
 _JOB_STATE = ("state", "started_at", "ended_at", "error", "lease", "expired_leases", "holder", "leased_until")
 _JOB_PROGRESS = ("done", "gone", "examined", "position", "per_second", "result")
-# Of earlier releases, which run beside this one during an upgrade.
+# Of earlier releases, which run next to this one during an upgrade.
 _BACKFILL_PROGRESS = ("next_page", "listed", "missing", "outdated")
 # Privileges of a runtime role, which cannot change the schema because it is not an owner.
 RUNTIME_PRIVILEGES = (

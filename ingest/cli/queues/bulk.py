@@ -96,8 +96,8 @@ async def run_held(held: Job, parts: JobParts, on_progress: OnProgress, on_wait:
                 name = "backfill" if held.kind is JobKind.BACKFILL else "job"
                 say(f"the {name} {held.id} is cancelled: continue it with `ingest {name} resume {held.id}`")
         raise
-    if doubt := run.changes.doubt():
-        say(f"not proven: {doubt}")
+    if unproven := run.changes.unproven():
+        say(f"not proven: {unproven}")
     return await parts.jobs.get(held.id) or held
 
 

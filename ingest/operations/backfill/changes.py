@@ -96,7 +96,7 @@ class BackfillChanges(Changes):
             yield self._step()
             raise UserError(f"the list was read to its end, but not completely: {'; '.join(gaps)}")
 
-    def doubt(self) -> str:
+    def unproven(self) -> str:
         """See `Changes`."""
         return maybe_skipped(self._missing_or_skipped)
 

@@ -33,6 +33,6 @@ class Changes(ABC):
         """Return the result of all changes, and the orders that it contains."""
         return None, ()
 
-    def doubt(self) -> str:
+    def unproven(self) -> str:
         """Return what the changes could not prove. Empty if they have proven everything."""
         return ""

@@ -1,4 +1,4 @@
-"""The jobs of all sources in a process of the HTTP API, except those of workers."""
+"""The jobs of all sources in a process of the HTTP API, except the kinds that workers run."""
 
 import asyncio
 import os

@@ -1,5 +1,5 @@
 -- compatible with: 3
--- A backfill is a job with a selection and a position, like all others. Earlier releases read and write columns of their own for it, which
+-- A backfill is a job with a selection and a position, like all others. Earlier releases read and write separate columns for it, which
 -- a trigger keeps equal as long as they exist.
 ALTER TABLE jobs ADD COLUMN operation uuid NOT NULL DEFAULT gen_random_uuid();
 
