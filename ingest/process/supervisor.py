@@ -29,10 +29,6 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("supervisor")
 
-# New objects after which the garbage collector looks for cycles. Those of the orders in flight end without it, and to examine them each
-# time takes 5 % of the CPU of an order at a fast API.
-_YOUNG_OBJECTS = 10_000
-
 _FIRST_BACKOFF = 0.5
 # Short: a poison message is only detected after it has killed its worker several times, and a start costs milliseconds.
 _LONGEST_BACKOFF = 5.0
@@ -88,7 +84,6 @@ class Supervisor:
         wait_for_errors(LOG_WAIT)
         # Keep the garbage collector from writing to existing objects, which the children share.
         gc.freeze()
-        gc.set_threshold(_YOUNG_OBJECTS)
         while not self._stopping or any(child.pid for child in self._children):
             self._start_due()
             for caught in self._signals(self._pause()):

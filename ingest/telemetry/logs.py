@@ -7,8 +7,15 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Literal
 
-import structlog
-from structlog.types import EventDict, Processor, WrappedLogger
+# structlog would import rich for tracebacks that are not used here: 79 modules in each worker.
+_has_rich = "rich" in sys.modules
+if not _has_rich:
+    sys.modules["rich"] = None  # type: ignore[assignment]  # prevents the import
+import structlog  # noqa: E402
+from structlog.types import EventDict, Processor, WrappedLogger  # noqa: E402
+
+if not _has_rich:
+    del sys.modules["rich"]
 
 
 def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:

@@ -7,7 +7,6 @@ redirects within the origin, counts the request, and returns a document or a `Fa
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, TransientFault, TransportFault
@@ -21,7 +20,7 @@ from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, OnHead, TooLarge
-from ingest.upstream.notices import notice_headers
+from ingest.upstream.notices import noticing
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
 
@@ -178,7 +177,7 @@ class ApiSession:
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
-            on_head = _both(partial(notice_headers, self._on_notice, url), on_head)
+            on_head = _both(noticing(self._on_notice, url), on_head)
             request = (
                 RuledRequest(self._rules, self._now(), on_head, self._on_notice).send(
                     sending, url, headers, method, body

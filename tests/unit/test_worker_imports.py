@@ -21,6 +21,7 @@ UNNEEDED = {
     "ingest.operations.backfill": "as above",
     "ingest.mapping.compiled.mapping": "only with a mapping",
     "ingest.settings.loading": "reads the settings",
+    "rich": "only prints for people",
     "psutil": "an extra",
     "ingest.telemetry.tracing.otel": "only with traces",
     "google.protobuf": "as above",
