@@ -9,11 +9,10 @@ import pytest
 from consumers import Consumer
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.redis.combined_calls import CombinedCalls
+from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
 from ingest.queue.redis.connection import QueueRefused
 from ingest.queue.redis.script_call import ScriptCall
 from ingest.queue.redis.topology.standalone import StandaloneTopology
@@ -25,23 +24,19 @@ GROUP = "ingest"
 ONE_SERVER = StandaloneTopology("redis://127.0.0.1:1/0")
 
 
-class Sent:
+class Sent(ClientRunner):
     """Sends scripts, and counts the commands."""
 
-    def __init__(self) -> None:
-        self.commands = 0
-
-    async def run(self, script: AsyncScript, keys: Any, arguments: Any) -> Any:
-        self.commands += 1
-        return await script(keys, arguments)
+    commands = 0
 
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        raise AssertionError(f"{len(calls)} commands for one server")
+        self.commands += len(calls)
+        return await super().run_all(calls)
 
 
 @pytest.fixture
-def sent() -> Sent:
-    return Sent()
+def sent(redis: Redis) -> Sent:
+    return Sent(redis)
 
 
 @pytest.fixture
@@ -128,12 +123,12 @@ async def test_calls_that_come_while_one_is_on_its_way_form_the_next_command(red
     is_sent, may_go_on = asyncio.Event(), asyncio.Event()
 
     class Held(Sent):
-        async def run(self, script: AsyncScript, keys: Any, arguments: Any) -> Any:
+        async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
             is_sent.set()
             await may_go_on.wait()
-            return await super().run(script, keys, arguments)
+            return await super().run_all(calls)
 
-    sent = Held()
+    sent = Held(redis)
     calls = CombinedCalls(redis, sent, ONE_SERVER)
     first = asyncio.create_task(paused(calls, f"{queue_name}:0", 60_000))
     await is_sent.wait()
@@ -157,10 +152,10 @@ async def test_many_arguments_are_sent_in_several_commands(calls: CombinedCalls,
 
 async def test_an_outage_is_reported_to_every_caller(redis: Redis, queue_name: str) -> None:
     class Unavailable(Sent):
-        async def run(self, script: AsyncScript, keys: Any, arguments: Any) -> Any:
-            raise redis_errors.ConnectionError(f"lost {script.sha} with {len(keys)} and {len(arguments)}")
+        async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+            raise redis_errors.ConnectionError(f"lost {len(calls)}")
 
-    calls = CombinedCalls(redis, Unavailable(), ONE_SERVER)
+    calls = CombinedCalls(redis, Unavailable(redis), ONE_SERVER)
 
     found = await asyncio.gather(*(paused(calls, queue_name, 0) for _ in range(3)), return_exceptions=True)
 

@@ -9,7 +9,7 @@ A part that fails raises its error in its own caller only. If the process dies h
 import asyncio
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
 from ingest.queue.redis.connection import NoGroup, QueueRefused, translated
-from ingest.queue.redis.script_call import ScriptCall, run_scripts
+from ingest.queue.redis.script_call import RunsScripts, ScriptCall
 from ingest.queue.redis.scripts import load
 from ingest.queue.redis.topology import Owner, Topology
 
@@ -33,31 +33,18 @@ Values = Sequence[Any]
 _Sender = tuple[str, bool, str]
 
 
-class Runner(Protocol):
-    """Sends scripts. A connection of `routed_connection` is one."""
-
-    async def run(self, script: AsyncScript, keys: Values, arguments: Values) -> Any:
-        """Run a script and return its reply."""
-
-    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts together, and return their replies in order. The error of a call, or of its node, is an exception among them."""
-
-
-class ClientRunner:
+class ClientRunner(RunsScripts):
     """Sends scripts by a client."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
 
-    async def run(self, script: AsyncScript, keys: Values, arguments: Values) -> Any:
-        """Run a script and return its reply."""
-        return await script(keys, arguments)
+    async def call(self, *parts: Any) -> Any:
+        """Send a command and return its reply."""
+        return await self._client.execute_command(*parts)  # type: ignore[no-untyped-call]  # redis-py leaves it so
 
-    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts together, and return their replies in order. The error of a call, or of its node, is an exception among them."""
-        return await run_scripts(self._send, calls)
-
-    async def _send(self, commands: Sequence[Values]) -> list[Any]:
+    async def call_all(self, commands: Sequence[Values]) -> list[Any]:
+        """Send commands together, and return their replies in order. An error reply is an exception among them."""
         async with self._client.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
@@ -73,6 +60,10 @@ class _Call(msgspec.Struct, frozen=True):
     @property
     def values(self) -> int:
         return len(self.keys) + len(self.arguments) + 2
+
+    def by_itself(self, script: AsyncScript) -> ScriptCall:
+        """Return the call of a script for this caller only."""
+        return ScriptCall(script, self.keys, self.arguments)
 
     def settle(self, reply: Any) -> None:
         """Return the reply to the caller, or raise it if it is an error, unless the caller has given up."""
@@ -93,7 +84,7 @@ class CombinedCalls:
         topology: calls whose first keys have equal owners may share one command.
     """
 
-    def __init__(self, client: Redis, runner: Runner, topology: Topology) -> None:
+    def __init__(self, client: Redis, runner: RunsScripts, topology: Topology) -> None:
         self._runner = runner
         self._topology = topology
         self._single = cache(partial(load, client))
@@ -134,15 +125,7 @@ class CombinedCalls:
     async def _send(self, single: AsyncScript, combined: AsyncScript, calls: list[_Call]) -> None:
         try:
             while calls := [call for call in calls if not call.reply.done()]:
-                page = _first_of(calls)
-                if len(groups := self._by_owner(page)) > 1:
-                    await self._send_groups(single, combined, groups)
-                    continue
-                replies = await self._together(combined, page) if self._are_combined and len(page) > 1 else []
-                # A refusal may concern the keys of a single source.
-                replies = replies or [await self._alone(single, call) for call in page]
-                for call, reply in zip(page, replies, strict=False):
-                    call.settle(reply)
+                await self._send_groups(single, combined, self._by_owner(_first_of(calls)))
         except (QueueUnavailable, NoGroup) as error:
             for call in calls:
                 call.settle(error)
@@ -151,6 +134,8 @@ class CombinedCalls:
                 call.settle(QueueUnavailable(_CLOSED))
 
     def _by_owner(self, calls: list[_Call]) -> list[list[_Call]]:
+        if not self._are_combined:
+            return [[call] for call in calls]
         groups: dict[Owner, list[_Call]] = {}
         for call in calls:
             groups.setdefault(self._topology.owner_of(call.keys[0]), []).append(call)
@@ -158,15 +143,17 @@ class CombinedCalls:
 
     async def _send_groups(self, single: AsyncScript, combined: AsyncScript, groups: list[list[_Call]]) -> None:
         """Send one command for each owner, all together. They have the same server, unless slots have moved since."""
-        replies = await self._runner.run_all(
-            [_combined_call(combined, calls) if len(calls) > 1 else _single_call(single, calls[0]) for calls in groups]
-        )
+        commands = [
+            _combined_call(combined, calls) if len(calls) > 1 else calls[0].by_itself(single) for calls in groups
+        ]
+        with translated():
+            replies = await self._runner.run_all(commands)
         for calls, reply in zip(groups, replies, strict=True):
             for call, part in zip(calls, await self._parts(single, calls, reply), strict=False):
                 call.settle(part)
 
     async def _parts(self, single: AsyncScript, calls: list[_Call], reply: Any) -> list[Any]:
-        """The results or errors of the calls of one owner, or of the first of them."""
+        """The results or errors of the calls of one owner, or of the first of them that have run."""
         if len(calls) == 1 and (isinstance(reply, ResponseError) or not isinstance(reply, Exception)):
             return [reply]
         try:
@@ -175,35 +162,15 @@ class CombinedCalls:
                     raise reply
                 return _results(reply, calls)
         except QueueRefused as error:
-            if isinstance(error.__cause__, ResponseError):
-                return [await self._alone(single, call) for call in calls]
-            return [error] * len(calls)
+            if not isinstance(error.__cause__, ResponseError):
+                return [error] * len(calls)
+            # A cluster takes no command for several slots. It stays one while this process runs.
+            self._are_combined &= code_of(error.__cause__) != SEVERAL_SLOTS
         except (QueueUnavailable, NoGroup) as error:
             return [error] * len(calls)
-
-    async def _alone(self, script: AsyncScript, call: _Call) -> Any:
+        # A refusal may concern the keys of a single source.
         with translated():
-            try:
-                return await self._runner.run(script, call.keys, call.arguments)
-            except ResponseError as error:
-                return error
-
-    async def _together(self, script: AsyncScript, calls: list[_Call]) -> list[Any]:
-        """The results or errors of the parts that have run, at least one. None if Redis rejects the command."""
-        together = _combined_call(script, calls)
-        try:
-            with translated():
-                return _results(await self._runner.run(script, together.keys, together.arguments), calls)
-        except QueueRefused as error:
-            if not isinstance(error.__cause__, ResponseError):
-                raise
-            # A cluster takes no command for several slots. It stays one while this process runs.
-            self._are_combined = code_of(error.__cause__) != SEVERAL_SLOTS
-            return []
-
-
-def _single_call(script: AsyncScript, call: _Call) -> ScriptCall:
-    return ScriptCall(script, call.keys, call.arguments)
+            return await self._runner.run_all([call.by_itself(single) for call in calls])
 
 
 def _combined_call(script: AsyncScript, calls: list[_Call]) -> ScriptCall:
