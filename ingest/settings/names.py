@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.toml_errors import Keys, dotted
 from ingest.settings import PREFIX
 
 UPSTREAM = "upstream"
@@ -48,14 +47,18 @@ def key_of(field: str) -> tuple[str, ...]:
     return (_KEYS.get(field, field),)
 
 
-def keys_in_file(source: str, field: str) -> Keys:
+def keys_in_file(source: str, field: str) -> tuple[str, ...]:
     """Return the keys of a setting from the top of the sources file."""
     return ("sources", source, *key_of(field))
 
 
 def setting_name(source: str, field: str) -> str:
     """Return the name of a setting that describes a source: `INGEST_UPSTREAM_TOKEN`, or `sources.shop-de.upstream.token`."""
-    return dotted(keys_in_file(source, field)) if source else f"{PREFIX}{field.upper()}"
+    if not source:
+        return f"{PREFIX}{field.upper()}"
+    from ingest.domain.toml_errors import dotted  # noqa: PLC0415  a worker reads no TOML
+
+    return dotted(keys_in_file(source, field))
 
 
 def file_setting(source: str, field: str) -> str:

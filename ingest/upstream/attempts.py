@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Awaitable
-from http import HTTPStatus
 from typing import Protocol
 
 from ingest.upstream.http.transport import NoDocument, NoResponse
 
-_OVERLOADED = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+_OVERLOADED = {503, 504}
 
 
 class Attempts(Protocol):

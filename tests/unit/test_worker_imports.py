@@ -22,6 +22,7 @@ UNNEEDED = {
     "ingest.mapping.compiled.mapping": "only with a mapping",
     "ingest.settings.loading": "reads the settings",
     "rich": "only prints for people",
+    "tomllib": "only reads files",
     "psutil": "an extra",
     "ingest.telemetry.tracing.otel": "only with traces",
     "google.protobuf": "as above",
