@@ -1,9 +1,9 @@
 """Reads the names of the sources in the sources file, without the settings, whose modules would double the memory of the process."""
 
-import os
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import parse_source_name
@@ -17,7 +17,7 @@ class ConfiguredNames:
     """
 
     def __init__(self, file: str | None) -> None:
-        self._file = file
+        self._file = None if file is None else Path(file)
         self._read_at: tuple[int, int] | None = None
         self._names: Sequence[str] = ()
 
@@ -26,10 +26,10 @@ class ConfiguredNames:
         if self._file is None:
             return ()
         with suppress(OSError, ValueError, ConfigError):
-            found = os.stat(self._file)
+            found = self._file.stat()
             state = found.st_mtime_ns, found.st_ino
             if state != self._read_at:
-                with open(self._file, "rb") as file:
+                with self._file.open("rb") as file:
                     sections = tomllib.load(file).get("sources", {})
                 self._names = [parse_source_name(name) for name in sections]
                 self._read_at = state

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -15,21 +15,19 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.operating.condition import condition_of
-from ingest.domain.operating.controls import NO_CONTROLS, Controls
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.controls import Controls
 from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.flow.availability import AvailabilityLog
 from ingest.probes.configured_names import ConfiguredNames
+from ingest.probes.observed_reasons import observed_reasons
 from ingest.probes.server import Response, serving_routes
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.inspection.servers import owners_of
-from ingest.queue.operate.partition_monitor import GroupState, read_heartbeats
+from ingest.queue.operate.partition_monitor import read_heartbeats
 from ingest.queue.operate.partition_troubles import noticed_trouble, read_troubles
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.partitions.layout_record import known_layouts
@@ -54,11 +52,7 @@ Collectors = Callable[[], Awaitable[Sequence[Collector]]]
 async def serving_workers(
     settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket
 ) -> AsyncIterator[None]:
-    """Serve the metrics of `ingest worker` on `listener` while the block runs.
-
-    The queues are those of all configured sources, because no other command may report a source that no worker runs.
-    """
-
+    """Serve the metrics of `ingest worker` on `listener`, with the queues of all sources, even of those that no worker runs."""
     configured = ConfiguredNames(settings.sources)
 
     def sources() -> Sequence[str]:
@@ -127,7 +121,7 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                         (_number(layouts[stream], each.queue), each.kind.value): each.server for each in found_troubles
                     }
                     is_paused = None if controls is None else controls.pause_of(source, datetime.now(UTC)) is not None
-                    reasons = _reasons(queue, [groups[each] for each in known], found_troubles, controls)
+                    reasons = observed_reasons(queue, [groups[each] for each in known], found_troubles, controls)
                     observed.append(queue._replace(is_paused=is_paused, troubles=troubles, reasons=reasons))
             return [QueueCollector(observed)] if observed else []
 
@@ -142,31 +136,9 @@ async def _layouts(client: Redis, queues: Iterable[str]) -> Mapping[str, Layout 
 
 async def _controls(record: ControlRecord) -> Controls | None:
     """The controls, or None if they cannot be read."""
-    try:
+    with suppress(QueueUnavailable):
         return await record.read()
-    except QueueUnavailable:
-        return None
-
-
-def _reasons(
-    queue: ObservedQueue,
-    groups: Sequence[GroupState | Exception],
-    troubles: Sequence[PartitionTrouble],
-    controls: Controls | None,
-) -> Sequence[Reason]:
-    """The reasons for the state of a source, as in all other views."""
-    known = [each for each in groups if isinstance(each, GroupState)]
-    if not known:
-        return []
-    alive: dict[str, list[Reason]] = {}
-    for group in known:
-        for each in group.consumers:
-            if each.state == "alive":
-                alive.setdefault(each.name, []).extend(each.reasons)
-    latest = max((each.last_heartbeat for each in known if each.last_heartbeat is not None), default=None)
-    controls = controls or NO_CONTROLS
-    pause = controls.pause_of(queue.source, datetime.now(UTC))
-    return condition_of(queue.state, alive, latest, troubles, (pause, controls.drain_of), ()).reasons
+    return None
 
 
 async def _states(client: Redis, layouts: Iterable[Layout], group: str) -> Mapping[str, QueueState | QueueUnavailable]:

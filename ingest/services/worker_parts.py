@@ -93,7 +93,7 @@ def build_worker(
         settings.claim_idle,
         settings.heartbeat_ttl,
         ports.clock,
-        lambda: reasons.current(),
+        lambda: reasons.current(),  # noqa: PLW0108  made below from parts that need heartbeats
         clock=lease_clock,
     )
     circuit = CircuitBreaker(

@@ -116,7 +116,7 @@ class UpstreamClient:
 
     def silent_for(self) -> float:
         """Return for how many seconds requests have been waiting without any response, or 0."""
-        return self._session.silent_for()
+        return self._session.silence.seconds()
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch the document of one order, with immediate tries after transient failures."""

@@ -23,6 +23,7 @@ from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoRe
 from ingest.upstream.notices import noticing
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
+from ingest.upstream.silence import Silence
 
 Requests = tuple[FetchRequest, ...]
 
@@ -72,12 +73,7 @@ class ApiSession:
         self._quota = conditions.quota
         self._admit = conditions.admit
         self._attempts = attempts
-        self._waiting = 0
-        self._silent_since: float | None = None
-
-    def silent_for(self) -> float:
-        """Return for how many seconds requests have been waiting without any response, or 0."""
-        return time.monotonic() - self._silent_since if self._waiting and self._silent_since is not None else 0.0
+        self.silence = Silence()
 
     async def send(
         self,
@@ -172,8 +168,7 @@ class ApiSession:
         traceparent = exchange.requests[0].traceparent
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
-        self._waiting += 1
-        self._silent_since = exchange.started_at if self._silent_since is None else self._silent_since
+        self.silence.begin(exchange.started_at)
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
@@ -206,10 +201,7 @@ class ApiSession:
             code = "2xx"
             return document
         finally:
-            self._waiting -= 1
-            # The silence continues after a request that has timed out. After a response, it begins with the requests that still wait.
-            if code != "timeout":
-                self._silent_since = time.monotonic() if self._waiting else None
+            self.silence.end(timed_out=code == "timeout")
             self._seconds[code].observe(time.monotonic() - exchange.started_at)
             if quota is not None:
                 quota.release()

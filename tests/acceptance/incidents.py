@@ -45,14 +45,16 @@ class Stage:
     workers: Workers
     environment: dict[str, str]
     shop_url: str = ""
-    respond: Callable[[str], web.Response | None] = field(default=lambda order_id: good(order_id))
+    respond: Callable[[str], web.Response | None] = field(default=lambda order_id: good(order_id))  # noqa: PLW0108  defined below
     command: WorkerCommand | None = None
     cluster: ClusterSet | None = None
     numbers: int = 0
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, servers: EmbeddedServers, cli: Cli, workers: Workers, queue: str, folder: Path) -> AsyncIterator["Stage"]:
+    async def open(
+        cls, servers: EmbeddedServers, cli: Cli, workers: Workers, queue: str, folder: Path
+    ) -> AsyncIterator["Stage"]:
         async with AsyncExitStack() as stack:
             scene = await stack.enter_async_context(Scene.open_fragile(servers, queue))
             stage = cls(scene, cli, servers, folder, workers, {})
@@ -93,7 +95,9 @@ class Stage:
 
     async def start_worker(self) -> WorkerCommand:
         """Start a worker, which stores an order."""
-        self.command = self.workers.start(**{name[7:].lower(): value for name, value in self.environment.items() if name.startswith("INGEST_")})
+        self.command = self.workers.start(
+            **{name[7:].lower(): value for name, value in self.environment.items() if name.startswith("INGEST_")}
+        )
         await self.command.says("ready")
         await self.enqueue(1)
         await eventually(self._has_stored)
@@ -147,12 +151,16 @@ class Incident:
     log: str
 
 
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
 @asynccontextmanager
 async def full_disk(stage: Stage) -> AsyncIterator[None]:
     if os.getuid():
         pytest.skip("only root may mount a small disk")
     folder = Path(mkdtemp())
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", folder], check=True)
+    await asyncio.to_thread(_run, "mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", str(folder))
     try:
         (folder / "space").mkdir(mode=0o777)
         owner = (stage.servers.postgres.directory / "data").stat()
@@ -172,7 +180,7 @@ async def full_disk(stage: Stage) -> AsyncIterator[None]:
         await stage.sql("ALTER TABLE orders SET TABLESPACE pg_default")
         await stage.sql(f"DROP TABLESPACE {name}")
     finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+        await asyncio.to_thread(_run, "umount", "-l", str(folder))
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -188,7 +196,9 @@ def locked(table: str) -> Callable[[Stage], AbstractAsyncContextManager[None]]:
                 "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS"
                 " 'BEGIN INSERT INTO audit_of_shop VALUES (NEW.order_id); RETURN NEW; END'"
             )
-            await stage.sql("CREATE TRIGGER audit BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION audit()")
+            await stage.sql(
+                "CREATE TRIGGER audit BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION audit()"
+            )
         async with connected(stage.scene.dsn) as other, other.transaction():
             await other.execute(f"LOCK TABLE {table}")
             await stage.enqueue()
@@ -276,23 +286,49 @@ async def paused(stage: Stage) -> AsyncIterator[None]:
 
 
 INCIDENTS: Mapping[str, Incident] = {
-    "full disk": Incident(full_disk, "store_unavailable", "postgres", "No space left on device", r'"unavailable".*No space left'),
-    "lock on orders": Incident(locked("orders"), "store_unavailable", "postgres", r"locked the table orders", "locked the table orders"),
+    "full disk": Incident(
+        full_disk, "store_unavailable", "postgres", "No space left on device", r'"unavailable".*No space left'
+    ),
+    "lock on orders": Incident(
+        locked("orders"), "store_unavailable", "postgres", r"locked the table orders", "locked the table orders"
+    ),
     "lock on the history": Incident(
-        locked("order_history"), "store_unavailable", "postgres", r"locked the table order_history", "locked the table order_history"
+        locked("order_history"),
+        "store_unavailable",
+        "postgres",
+        r"locked the table order_history",
+        "locked the table order_history",
     ),
     "lock on a table of a trigger": Incident(
-        locked("audit_of_shop"), "store_unavailable", "postgres", r"locked the table audit_of_shop", "locked the table audit_of_shop"
+        locked("audit_of_shop"),
+        "store_unavailable",
+        "postgres",
+        r"locked the table audit_of_shop",
+        "locked the table audit_of_shop",
     ),
-    "PostgreSQL read-only": Incident(read_only, "store_unavailable", "postgres", "read-only transaction", '"unavailable".*read-only'),
-    "no connections": Incident(no_connections, "store_unavailable", "postgres", "too many connections", '"unavailable".*too many connections'),
+    "PostgreSQL read-only": Incident(
+        read_only, "store_unavailable", "postgres", "read-only transaction", '"unavailable".*read-only'
+    ),
+    "no connections": Incident(
+        no_connections, "store_unavailable", "postgres", "too many connections", '"unavailable".*too many connections'
+    ),
     "Redis full": Incident(redis_full, "queue_unavailable", "redis", "maxmemory|full", "maxmemory"),
-    "one Redis node gone": Incident(node_gone, "queue_unavailable", "redis 127.0.0.1:", "is unavailable|unavailable, partition", "reading_paused|partition_"),
+    "one Redis node gone": Incident(
+        node_gone,
+        "queue_unavailable",
+        "redis 127.0.0.1:",
+        "is unavailable|unavailable, partition",
+        "reading_paused|partition_",
+    ),
     "429 without Retry-After": Incident(
         shop_that(lambda _: web.Response(status=429)), "throttled", SHOP, "429", "throttling_began"
     ),
     "429 with Retry-After": Incident(
-        shop_that(lambda _: web.Response(status=429, headers={"Retry-After": "60"})), "throttled", SHOP, "429", "throttling_began"
+        shop_that(lambda _: web.Response(status=429, headers={"Retry-After": "60"})),
+        "throttled",
+        SHOP,
+        "429",
+        "throttling_began",
     ),
     "hanging shop": Incident(shop_that(lambda _: None), "", SHOP, "no response", "no_response"),
     "credential rejected": Incident(

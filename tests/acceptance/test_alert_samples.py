@@ -52,7 +52,9 @@ async def test_each_alert_has_samples_when_only_workers_and_the_api_run(
     scene: Scene, cli: Cli, workers: Workers, queue_name: str, tmp_path: Path
 ) -> None:
     file, ports, api = tmp_path / "sources.toml", (free_port(), free_port()), free_port()
-    file.write_text("".join(f'[sources.{name}]\nupstream.url = "{scene.api.url_template}"\n' for name in ("own", "other")))
+    file.write_text(
+        "".join(f'[sources.{name}]\nupstream.url = "{scene.api.url_template}"\n' for name in ("own", "other"))
+    )
     settings = {"INGEST_SOURCES": str(file), "INGEST_STREAM": queue_name}
     cli.env.update(settings)
     await Producer(scene.redis, queue_of(queue_name, "other")).enqueue(["waits"])

@@ -78,7 +78,12 @@ class Views:
         async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{self._metrics}/metrics") as response:
             text = await response.text()
         server = "" if self._incident.place == SHOP else self._incident.place
-        wanted = ('ingest_source_state_since_seconds{', f'source="{SHOP}"', f'state="{self._incident.state or "running"}"', f'server="{server}')
+        wanted = (
+            "ingest_source_state_since_seconds{",
+            f'source="{SHOP}"',
+            f'state="{self._incident.state or "running"}"',
+            f'server="{server}',
+        )
         return any(all(part in line for part in wanted) and float(line.split()[-1]) > 1e9 for line in text.splitlines())
 
     async def _in_log(self) -> bool:

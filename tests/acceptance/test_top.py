@@ -64,7 +64,11 @@ def test_once_prints_one_screen_into_a_pipe(cli: Cli, queued: Queued) -> None:
     assert (text.returncode, text.stderr, "\x1b" in text.stdout) == (0, "", False)
     assert "(unnamed)" in text.stdout
     report = json.loads(document.stdout)
-    assert (report["queue"]["dead"], report["workers"], report["sources"][0]["condition"]["state"]) == (1, 0, "no_worker")
+    assert (report["queue"]["dead"], report["workers"], report["sources"][0]["condition"]["state"]) == (
+        1,
+        0,
+        "no_worker",
+    )
 
 
 def test_without_redis_it_shows_the_reason(cli: Cli) -> None:

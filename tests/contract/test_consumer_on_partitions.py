@@ -474,7 +474,7 @@ class LateLiveness:
         self.responds = asyncio.Event()
 
     async def heartbeat(self, lifetime: float, clock: object, reasons: object) -> Heartbeat:
-        del lifetime, clock
+        del lifetime, clock, reasons
         self.sent += 1
         now = float(self.sent)
         if self.sent == 1:

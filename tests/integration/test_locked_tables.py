@@ -14,8 +14,8 @@ ORDERS = ids(60)
 AUDIT = (
     "CREATE TABLE shop_audit (order_id text)",
     "GRANT INSERT ON shop_audit TO PUBLIC",
-    "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS"
-    " $$ BEGIN INSERT INTO shop_audit VALUES (NEW.order_id); RETURN NEW; END $$",
+    """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO shop_audit VALUES (NEW.order_id); RETURN NEW; END $$""",
     # Only some orders need the table.
     "CREATE TRIGGER note BEFORE INSERT ON orders FOR EACH ROW WHEN (NEW.order_id LIKE '%7') EXECUTE FUNCTION note()",
 )

@@ -60,10 +60,8 @@ class Source:
         self.asked.append(("claim_abandoned", count))
         return Abandoned([], [])
 
-    async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: object = ()
-    ) -> Heartbeat:
-        del clock
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time, reasons: object = ()) -> Heartbeat:
+        del clock, reasons
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:

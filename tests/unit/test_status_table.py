@@ -168,9 +168,7 @@ def test_a_server_of_several_sources_is_named_once_and_a_shop_for_itself() -> No
     later = Reason(State.STORE_UNAVAILABLE, "No space left on device", AT.timestamp() - 30.0, POSTGRES)
     workers = [consumer("w", reasons=[full]), consumer("w", reasons=[later, circuit("HTTP 503", 5.0)])]
     sources = [
-        SystemStatus(
-            AT.isoformat(), name, name, "ingest", QUEUE, [each], ORDERS, {}, condition=condition(each)
-        )
+        SystemStatus(AT.isoformat(), name, name, "ingest", QUEUE, [each], ORDERS, {}, condition=condition(each))
         for name, each in zip(("a", "b"), workers, strict=True)
     ]
 

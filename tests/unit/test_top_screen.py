@@ -9,7 +9,7 @@ import pytest
 from ingest.cli.terminal.short_numbers import number, rate
 from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.operating.condition import Condition, condition_of
+from ingest.domain.operating.condition import condition_of
 from ingest.domain.operating.controls import Controls, Drain, Pause, Tuning
 from ingest.domain.operating.source_state import UPSTREAM, Reason, State
 from ingest.operations.state.flow_rates import Rates
@@ -94,7 +94,8 @@ def test_what_slows_a_source_down_is_below_the_table() -> None:
     assert " shop-fr: external API: HTTP 401 (for 3 min, since 2026-11-28 09:12:02 UTC)" in lines
     assert " slow: requests to the external API take 4.2 s" in lines
     assert (
-        " wms: external API: HTTP 429 (for 5.0 s, since 2026-11-28 09:15:17 UTC, until 2026-11-28 09:15:34 UTC)" in lines
+        " wms: external API: HTTP 429 (for 5.0 s, since 2026-11-28 09:15:17 UTC, until 2026-11-28 09:15:34 UTC)"
+        in lines
     )
     assert " wms: rate 2.5, set by cli:ann" in lines
     assert [line.split() for line in lines[-2:]] == [

@@ -24,8 +24,8 @@ from ingest.domain.deliveries.delivery import (
 )
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.domain.operating.source_state import Reason
 from ingest.domain.fetch.result import Fetched
+from ingest.domain.operating.source_state import Reason
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 

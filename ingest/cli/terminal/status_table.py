@@ -1,6 +1,6 @@
 """Formats what `ingest status` prints."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +55,7 @@ def _glance(sources: "Sequence[SystemStatus]", width: int) -> Iterator[str]:
 
     rows = [(each.source, *_numbers(totals([each])), each.condition.state.text) for each in sources]
     yield from _right_aligned([_GLANCE, *rows, ("total", *_numbers(totals(sources)), "")])
-    outages = [
-        f"{each.source}: {line}"
-        for each in sources
-        for line in (*_controls(each), *_entry_ids(each))
-    ]
+    outages = [f"{each.source}: {line}" for each in sources for line in (*_controls(each), *_entry_ids(each))]
     yield from broken([*_notices(sources), *outages], width)
     # The servers are the same for all sources.
     yield from broken(_servers(sources[0]), width)

@@ -3,7 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from ingest.domain.durations import format_duration as format_duration
+from ingest.domain.durations import format_duration
+
+__all__ = ["InvalidTime", "format_age", "format_duration", "format_time", "parse_time"]
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}

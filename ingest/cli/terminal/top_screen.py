@@ -107,10 +107,7 @@ def _sources(sources: "Sequence[SourceSnapshot]", snapshot: "Snapshot", width: i
     header = set_cell_size("source", size) + "".join(f"{name:>{column}}" for name, column in _COLUMNS)
     yield Text(_cut(f"{header}  state", width), "bold")
     has_total = len(sources) > 1
-    rows = [
-        Text(_cut(_row(name, size, each), width), _style(each))
-        for name, each in zip(names, sources, strict=True)
-    ]
+    rows = [Text(_cut(_row(name, size, each), width), _style(each)) for name, each in zip(names, sources, strict=True)]
     yield from _limited(rows, most - 1 - has_total)
     if has_total:
         queue, rates = snapshot.queue, snapshot.rates

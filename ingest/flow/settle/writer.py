@@ -26,16 +26,8 @@ from ingest.flow.availability import AvailabilityLog, until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Store
-from ingest.flow.settle.locked_rows import (
-    Blocked,
-    Locks,
-    RowsLocked,
-    StatementPart,
-    expected,
-    upsert,
-    without_blocked,
-    without_locked,
-)
+from ingest.flow.settle import locked_rows
+from ingest.flow.settle.locked_rows import Blocked, Locks, RowsLocked, StatementPart
 from ingest.flow.settle.rows import Item, Refusal, Written, fresh_item, with_effects
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -64,14 +56,11 @@ class _TooMuchAtOnce(Exception):
 
 
 class Writer:
-    """Writes rows for one process, one statement after the other.
+    """Writes rows for one process, one statement after the other. `availability` is of PostgreSQL.
 
     Args:
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
-
-    Attributes:
-        availability: of PostgreSQL.
     """
 
     def __init__(
@@ -107,9 +96,7 @@ class Writer:
                 return count
         return len(items)
 
-    async def write(
-        self, items: Sequence[Item], locks: Locks = Locks.NONE, *, to_the_end: bool = False
-    ) -> Written:
+    async def write(self, items: Sequence[Item], locks: Locks = Locks.NONE, *, to_the_end: bool = False) -> Written:
         """Write the rows, waiting while PostgreSQL is unavailable.
 
         Rejected and locked rows are found by halving. Rows that are locked, or need a locked table, are left out, and a suppressed row is written in a separate statement.
@@ -117,7 +104,7 @@ class Writer:
         none is accepted.
         """
         written, suspects, searched = Written(), 0, 0
-        locked_before, usual = expected(items)
+        locked_before, usual = locked_rows.expected(items)
         # The usual ones first, because once some are stored, the table itself is not locked.
         parts = deque(StatementPart(some, locks) for some in self._split(usual))
         parts += (StatementPart(some, Locks.EXPECTED) for some in self._split(locked_before))
@@ -134,11 +121,10 @@ class Writer:
             except RowsLocked as found:
                 record_activity()
                 searched += 1
-                parts += without_locked(part, found.order_ids, written, searched)
+                parts += locked_rows.without_locked(part, found.order_ids, written, searched)
             except Blocked as found:
-                record_activity()
                 searched += 1
-                parts += without_blocked(part, found.error, written, searched)
+                parts += locked_rows.without_blocked(part, found.error, written, searched)
             except RowsRefused as error:
                 if len(part.items) > 1:
                     parts.extendleft(reversed(part.halves()))
@@ -224,7 +210,7 @@ class Writer:
         started = time.monotonic()
         try:
             with self._held.traces.storing(ours, len(rows)):
-                effects = await upsert(self._store, rows, part.locks)
+                effects = await locked_rows.upsert(self._store, rows, part.locks)
         except StoreUnavailable as error:
             if isinstance(error, StoreLocked):
                 raise  # certainly not executed

@@ -1,6 +1,7 @@
 """Checks whether operators have drained processes or changed limits, and may have forgotten it. `states` reports paused sources."""
 
 from collections.abc import Collection, Iterator
+
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.controls import Controls
 from ingest.operations.backends import Backends

@@ -63,7 +63,9 @@ class Notice:
         parts = []
         if self.reason.since is not None:
             since = datetime.fromtimestamp(self.reason.since, UTC)
-            parts.append(f"for {format_duration(max(0.0, now.timestamp() - self.reason.since))}, since {since:%Y-%m-%d %H:%M:%S} UTC")
+            parts.append(
+                f"for {format_duration(max(0.0, now.timestamp() - self.reason.since))}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+            )
         if self.reason.until is not None:
             parts.append(f"until {datetime.fromtimestamp(self.reason.until, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return ", ".join(parts)
@@ -104,4 +106,3 @@ def notices_of(conditions: Mapping[str, Condition]) -> Sequence[Notice]:
 
 def _is_shared(reason: Reason) -> bool:
     return reason.server == POSTGRES or reason.server.startswith(REDIS)
-

@@ -95,7 +95,8 @@ class Snapshots:
             before = self._latest.controls if self._latest is not None else NO_CONTROLS
             reasons = [Reason(State.QUEUE_UNAVAILABLE, str(error), self._redis_since(), REDIS), *self._of_store()]
             unknown = [
-                SourceSnapshot(name, Condition(State.QUEUE_UNAVAILABLE, reasons, has_work=True)) for name in self._sources
+                SourceSnapshot(name, Condition(State.QUEUE_UNAVAILABLE, reasons, has_work=True))
+                for name in self._sources
             ]
             return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), self._servers(str(error)))
 

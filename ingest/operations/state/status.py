@@ -8,10 +8,10 @@ from typing import Any
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreLocked, Unavailable, UserError
+from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.operations.backends import Backends
 from ingest.operations.control.controls import limits_as_object
 from ingest.operations.control.pauses import as_object as pause_as_object
-from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.operations.state.snapshot import SourceSnapshot
 from ingest.operations.state.snapshots import read_snapshot
 from ingest.queue.operate.partition_monitor import ConsumerState

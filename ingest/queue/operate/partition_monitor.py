@@ -14,7 +14,7 @@ from ingest.domain.operating.source_state import Reason, merged
 from ingest.queue.consume.liveness import read_reasons, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
-from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, replies, translated, translating
+from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, translated, translating
 from ingest.queue.redis.topology import Server, topology_of
 
 

@@ -22,7 +22,6 @@ from ingest.services.http.api_routes import ServedSources
 from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.settings.types import split_commas
-from ingest.sources.from_settings import quota_name_of
 
 
 def random_secret() -> bytes:

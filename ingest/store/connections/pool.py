@@ -9,15 +9,15 @@ If the process dies here, the server ends the running statements as in `ingest.s
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import asyncpg
 
-from ingest.domain.errors import StoreLocked, StoreUnavailable, TableLocked, UserError
-from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, connect, is_behind_pooler
+from ingest.domain.errors import StoreLocked, StoreUnavailable, TableLocked
+from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.lock_watch import LockWatch
 from ingest.store.connections.translation import blaming_no_row
-from ingest.store.lockers import waited_for
 
 MOST_CONNECTIONS = 4
 """The connections of one process. Batches take milliseconds, so that more would only help while statements wait for locks."""
@@ -70,37 +70,6 @@ class SourceConnection:
                 watching.end()
                 self._is_slow = time.monotonic() - started_at >= _SLOW
                 self._pool.release(connection, was_slow=was_slow)
-
-
-class _LockWatch:
-    """Looks for locked tables while a statement waits, on a connection of its own.
-
-    The server does not report for which lock a statement has waited, and the lock may be on a table of a trigger.
-    """
-
-    def __init__(self, dsn: str, after: float) -> None:
-        self._dsn = dsn
-        self._looking: asyncio.Task[str] | None = None
-        self._timer = asyncio.get_running_loop().call_later(after, self._begin)
-
-    def _begin(self) -> None:
-        self._looking = asyncio.create_task(self._look())
-
-    async def _look(self) -> str:
-        with suppress(StoreUnavailable, UserError, asyncpg.PostgresError, OSError):
-            async with connect(self._dsn) as connection:
-                return "; ".join(dict.fromkeys(each.text for each in await waited_for(connection)))
-        return ""
-
-    async def found(self) -> str:
-        """The sessions that have locked tables, or nothing."""
-        return "" if self._looking is None else await self._looking
-
-    def end(self) -> None:
-        """Look no longer."""
-        self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
 
 
 class SourceRecords:
@@ -213,9 +182,9 @@ class Pool:
             self._all = [Reconnecting(self._dsn, pooled=pooled, **limits) for _ in range(self._size)]
             self._free = [*self._all]
 
-    def watching_locks(self) -> _LockWatch:
+    def watching_locks(self) -> LockWatch:
         """Look for locked tables if a statement that begins now waits for a lock."""
-        return _LockWatch(self._dsn, _LOOK_SHARE * (self._lock_timeout or self._timeout))
+        return LockWatch(self._dsn, _LOOK_SHARE * (self._lock_timeout or self._timeout))
 
     def close(self) -> None:
         """Close all connections immediately."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-
 import asyncpg
 from aiohttp import web
 from rehearsals.alerting.divided import a_node_accepts_no_writes
