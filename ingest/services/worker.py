@@ -51,7 +51,7 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     Args:
         settings: of the processes.
         sources: the settings of each source by its name.
-        read_again: reads the settings, after the sources file has changed.
+        read_again: reads the settings, after a file that describes the sources has changed.
     """
     # Errors in the settings are reported here once, instead of by each process.
     configured = configured_sources(settings, sources)
@@ -68,8 +68,9 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     reload: SourcesReload | None = None
     published: Published = never_published
-    if settings.sources is not None:
-        reload = SourcesReload(Path(settings.sources), sources, read_again)
+    files = [] if settings.sources is None else [Path(settings.sources)]
+    if files or any(own.followed for own in sources.values()):
+        reload = SourcesReload(files, sources, read_again)
         published = reload.published
     children = [
         Child(

@@ -16,6 +16,7 @@ from ingest.domain.masking import PLACEHOLDER, mask_url
 from ingest.domain.redis_urls.redis_addresses import split_hosts
 from ingest.domain.redis_urls.sentinel_url import with_sentinel_password
 from ingest.domain.source_name import UNNAMED, queue_of
+from ingest.files.watch import Identity, identity_of
 from ingest.settings import PREFIX
 from ingest.settings.names import describes_source
 from ingest.settings.problems import problem_of
@@ -109,6 +110,18 @@ class Settings(
     def file_of(self, name: str) -> Path | None:
         """Return the file that the value of a setting was read from, or None."""
         return self._files.get(name)
+
+    @property
+    def followed(self) -> Mapping[Path, Identity]:
+        """The files with the mapping and the list of the source. Workers open the source again when one has changed."""
+        names = (self.mapping or "", self.order_list or "")
+        # Others are the names of ready-made mappings and the tables of lists.
+        files = [
+            Path(name)
+            for name in names
+            if not name.lstrip().startswith("{") and ("/" in name or name.endswith(".toml"))
+        ]
+        return {file: identity_of(file) for file in files}
 
     def remember_origins(self, overrides: Mapping[str, Any]) -> None:
         """Record the values of the command line, and those from files, because a worker reloads some of them when they change."""

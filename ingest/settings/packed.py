@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
-from ingest.files.watch import identity_of
-
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
 
@@ -95,8 +93,8 @@ def _parts(settings: "Settings") -> _Parts:
     values = {name: getattr(settings, name) for name in type(settings).model_fields}
     plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
     files = {name: file for name in values if (file := settings.file_of(name)) is not None}
-    # So that a source with another content of its mapping file is not equal.
-    plain["mapping_identity"] = None if settings.mapping is None else identity_of(Path(settings.mapping))
+    # So that a source with another content of one of them is not equal.
+    plain["followed"] = settings.followed
     return plain, files, settings.source
 
 

@@ -105,7 +105,7 @@ class SourceWorkers:
             if before is not None and before.settings == settings:
                 continue
             if before is not None and before.settings is not None:
-                before.shutdown.request(f"the source {name} has changed")
+                before.shutdown.request(f"{f'the source {name}' if name else 'the source'} has changed")
             shutdown = self._shutdown.part()
             keeping = self._keep_running(name, settings, shutdown, before.task if before is not None else None)
             self._running[name] = _Running(settings, shutdown, tasks.create_task(keeping))

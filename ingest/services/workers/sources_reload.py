@@ -1,19 +1,19 @@
-"""Reads the sources file again after it has changed, or after SIGHUP.
+"""Reads the settings of the sources again after a file that describes them has changed, or after SIGHUP.
 
 A process that ends afterwards reads and checks the settings, because the code for this takes tens of MB, and publishes them in shared memory. The
-worker processes look there every second, and processes that are started later begin with them. If the file cannot be used, the problem is
+worker processes look there every second, and processes that are started later begin with them. If a file cannot be used, the problem is
 logged, and the settings before stay.
 """
 
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.domain.errors import UserError
-from ingest.files.watch import CHECK_EVERY, identity_of
+from ingest.files.watch import CHECK_EVERY, Identity, identity_of
 from ingest.process.child import Child
 from ingest.process.shared_bytes import SharedBytes
 from ingest.services.configured_sources import configured_sources
@@ -31,6 +31,8 @@ _PROBLEM = 16 * 1024
 # Seconds until the next try to use a file that cannot be used. The reason may be another file that it names.
 _RETRY_AFTER = 30.0
 
+_Identities = dict[Path, Identity]
+
 ReadAgain = Callable[[], bytes]
 """Reads the settings with the command line of this process, in any process, and returns them packed.
 
@@ -43,7 +45,7 @@ Published = Callable[[int], "tuple[int, Mapping[str, Settings]] | None"]
 
 
 def never_published(since: int) -> None:
-    """The publications of a command without a sources file. See `Published`."""
+    """The publications of a command whose sources depend on no file. See `Published`."""
     del since
 
 
@@ -54,18 +56,21 @@ class SourcesReload:
         child: the process that reads the settings. The supervisor starts it when it is due.
 
     Args:
-        file: the sources file.
-        sources: at the start.
+        files: the sources file, or none.
+        sources: at the start, which name the other files.
         read_again: reads the settings.
     """
 
-    def __init__(self, file: Path, sources: "Mapping[str, Settings]", read_again: ReadAgain) -> None:
-        self._file = file
+    def __init__(self, files: Sequence[Path], sources: "Mapping[str, Settings]", read_again: ReadAgain) -> None:
+        self._files = tuple(files)
         self._sources = sources
         self._read_again = read_again
         self._published = SharedBytes(_CAPACITY)
         self._problem = SharedBytes(_PROBLEM)
-        self._used = self._seen = identity_of(file)
+        self._seen: _Identities = {file: identity_of(file) for file in files} | _followed(sources)
+        # None if they were read while they changed.
+        self._used: _Identities | None = self._seen
+        self._reason = ""
         self._retry_at = float("inf")
         self._logged = ""
         self.child = Child("reload", self._read, on_end=self._ended, is_kept=False)
@@ -80,21 +85,29 @@ class SourcesReload:
     # -- in the supervisor ----------------------------------------------------------------------------------
 
     def check(self) -> float:
-        """Start to read the settings if the file has changed, but not since the last check. Return the seconds until the next check."""
-        found = identity_of(self._file)
+        """Start to read the settings if a file has changed, but not since the last check. Return the seconds until the next check."""
+        found = self._identities()
         if (found != self._used and found == self._seen) or time.monotonic() >= self._retry_at:
             self.request()
         self._seen = found
         return CHECK_EVERY
 
     def request(self) -> None:
-        """Start to read the settings now. A process that reads already continues, and the file is checked afterwards."""
+        """Start to read the settings now. A process that reads already continues, and the files are checked afterwards."""
         if self.child.pid:
             self._used = None
             return
         self._retry_at = float("inf")
-        self._used = identity_of(self._file)
+        found = self._identities()
+        before = found if self._used is None else self._used
+        changed = [file for file in found if found[file] != before.get(file)]
+        self._reason = ", ".join(map(str, changed or found))
+        self._used = found
         self.child.start_at = 0.0
+
+    def _identities(self) -> _Identities:
+        """Return the identities of all files that the sources depend on now."""
+        return {file: identity_of(file) for file in (*self._files, *_followed(self._sources))}
 
     def _ended(self, code: int) -> None:
         problem = (
@@ -103,12 +116,15 @@ class SourcesReload:
         if not problem:
             self._logged = ""
             before, self._sources = self._sources, unpack_settings(self._published.read()[1]).sources
-            _log.info("sources_reloaded", file=str(self._file), **_differences(before, self._sources))
+            if self._used is not None:
+                # Another file may be named now. Its content was identified before it was read, so that no later change is missed.
+                self._used = {file: self._used[file] for file in self._files} | _followed(self._sources)
+            _log.info("sources_reloaded", file=self._reason, **_differences(before, self._sources))
             return
         self._retry_at = time.monotonic() + _RETRY_AFTER
         if problem != self._logged:
             self._logged = problem
-            _log.error("sources_not_reloaded", file=str(self._file), problem=problem)
+            _log.error("sources_not_reloaded", file=self._reason, problem=problem)
 
     # -- in the process that reads --------------------------------------------------------------------------
 
@@ -129,6 +145,11 @@ class SourcesReload:
             problem = repr(error)
         self._problem.publish(problem.encode()[:_PROBLEM])
         return 0
+
+
+def _followed(sources: "Mapping[str, Settings]") -> _Identities:
+    """Return the other files that the sources depend on, with their identities when the settings were read."""
+    return {file: identity for settings in sources.values() for file, identity in settings.followed.items()}
 
 
 def _differences(before: "Mapping[str, Settings]", now: "Mapping[str, Settings]") -> dict[str, list[str]]:

@@ -1,0 +1,96 @@
+"""The files that a source depends on, corrected while real workers run."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene, ids
+from support import Cli, eventually
+
+MAPPING = """
+[order]
+id = "id"
+status = "status"
+placed_at = "placed_at"
+currency = "currency"
+country = {{ value = "{country}" }}
+
+[[lines]]
+from = "lines"
+sku = "sku"
+quantity = "quantity"
+unit_price = "unit_price"
+"""
+ORDERS = ids(200)
+
+
+@pytest.fixture
+def mapping(tmp_path: Path) -> Path:
+    return written(tmp_path / "own.toml", MAPPING.format(country="wrong"))
+
+
+@pytest.fixture(params=["a source of a file", "the only source"])
+def workers(request: pytest.FixtureRequest, cli: Cli, scene: Scene, mapping: Path) -> Iterator[Workers]:
+    env = {"INGEST_STREAM": scene.queue, "INGEST_LOG_FORMAT": "json"}
+    if request.param == "the only source":
+        env |= {"INGEST_UPSTREAM_URL": scene.api.url_template, "INGEST_MAPPING": str(mapping)}
+    else:
+        file = mapping.with_name("sources.toml")
+        file.write_text(f'[sources.a]\nmapping = "own.toml"\nupstream.url = "{scene.api.url_template}"\n')
+        env["INGEST_SOURCES"] = str(file)
+    with closing_workers(cli, env) as workers:
+        yield workers
+
+
+async def test_orders_are_right_after_a_wrong_mapping_is_corrected_and_they_are_fetched_again(
+    cli: Cli, scene: Scene, workers: Workers, mapping: Path
+) -> None:
+    command = workers.start(processes=2)
+    await run(cli, workers, "enqueue", *ORDERS)
+    await eventually(lambda: are_stored(scene, "wrong"), within=60.0)
+
+    written(mapping, MAPPING.format(country="right"))
+    await eventually(lambda: len(command.events("stopped")) == 2, within=60.0)
+    for status in ("placed", "cancelled"):
+        await run(cli, workers, "order", "refetch", "--status", status, "--yes")
+
+    await eventually(lambda: are_stored(scene, "right"), within=60.0)
+    reloaded = await command.says("sources_reloaded")
+    assert reloaded["file"] == str(mapping)
+    assert await command.stop() == 0
+
+
+async def test_a_mapping_that_cannot_be_used_changes_nothing_and_is_reported(
+    cli: Cli, scene: Scene, workers: Workers, mapping: Path
+) -> None:
+    command = workers.start(processes=1)
+    await command.says("process_started", process="worker-0")
+
+    written(mapping, "[order")
+
+    problem = str((await command.says("sources_not_reloaded"))["problem"])
+    assert str(mapping) in problem
+    await run(cli, workers, "enqueue", *ORDERS)
+    await eventually(lambda: are_stored(scene, "wrong"), within=60.0)
+    assert not command.events("stopped")
+    assert await command.stop() == 0
+
+
+def written(file: Path, text: str) -> Path:
+    """Write a file, and return its path."""
+    file.write_text(text)
+    return file
+
+
+async def run(cli: Cli, workers: Workers, *arguments: str) -> None:
+    """Run a command with the settings of the workers."""
+    done = await asyncio.to_thread(cli.run, *arguments, env=workers.env)
+    assert done.returncode == 0, done.stderr
+
+
+async def are_stored(scene: Scene, country: str) -> bool:
+    """Whether all orders are stored with this country."""
+    query = "SELECT count(*) FROM orders WHERE country = $1 AND order_id = ANY ($2::text[])"
+    return int((await scene.sql(query, country, ORDERS))[0][0]) == len(ORDERS)
