@@ -29,11 +29,12 @@ _ID_DIGITS = 12
 
 
 class Scope(StrEnum):
-    """A permission of an API key."""
+    """A permission of an API key. `PERSONAL` adds personal values to what the other scopes show."""
 
     ENQUEUE = "enqueue"
     PUSH = "push"
     READ = "read"
+    PERSONAL = "personal"
     OPERATE = "operate"
     ERASE = "erase"
 

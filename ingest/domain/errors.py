@@ -25,6 +25,17 @@ class ConfigError(UserError):
     exit_code = 2
 
 
+class InvalidInput(UserError):
+    """A value that an operation does not accept, from an option, a body or a form.
+
+    Attributes:
+        code: names the problem in responses of the HTTP API.
+    """
+
+    exit_code = 2
+    code = "invalid_body"
+
+
 class AccessDenied(UserError):
     """An account of ours lacks a right on a server. The message contains the object and the remedy.
 

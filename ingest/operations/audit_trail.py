@@ -3,6 +3,7 @@
 from typing import Any
 
 from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter
+from ingest.operations.visibility import EVERYTHING, Visibility
 from ingest.store.audit_reading import audited_operations
 from ingest.store.connections.pool import Pool
 
@@ -26,7 +27,7 @@ async def newest(dsn: str, selection: AuditFilter, limit: int) -> list[AuditedOp
     return found
 
 
-def as_object(operation: AuditedOperation) -> dict[str, Any]:
+def as_object(operation: AuditedOperation, sees: Visibility = EVERYTHING) -> dict[str, Any]:
     """Convert an operation for JSON."""
     return {
         "operation": str(operation.operation),
@@ -35,7 +36,7 @@ def as_object(operation: AuditedOperation) -> dict[str, Any]:
         "role": operation.role,
         "action": operation.action,
         "source": operation.source,
-        "selection": operation.selection,
+        "selection": sees.selection(operation.selection),
         "state": operation.state.value,
         "ended_at": None if operation.ended_at is None else operation.ended_at.isoformat(),
         "count": operation.count,

@@ -81,8 +81,8 @@ def _check_networks(text: str) -> str:
 
 
 def _check_scopes(text: str) -> str:
-    if not {*split_commas(text)} <= {"read", "operate", "erase"}:
-        raise ValueError("must be one or more of read, operate and erase, separated by commas")
+    if not {*split_commas(text)} <= {"read", "personal", "operate", "erase"}:
+        raise ValueError("must be one or more of read, personal, operate and erase, separated by commas")
     return text
 
 

@@ -101,7 +101,7 @@ def _section(name: str, url: str) -> str:
 
 
 def _create_keys(path: Path) -> dict[str, str]:
-    roles = {"read": [Scope.READ], "operate": [Scope.READ, Scope.OPERATE, Scope.ENQUEUE]}
+    roles = {"read": [Scope.READ], "operate": [Scope.READ, Scope.PERSONAL, Scope.OPERATE, Scope.ENQUEUE]}
     roles["erase"] = [*roles["operate"], Scope.ERASE]
     return {role: api_keys.create(path, role, scopes, limit_of(10_000, 10_000))[0] for role, scopes in roles.items()}
 

@@ -66,7 +66,7 @@ def test_a_file_without_keys_has_none(path: Path) -> None:
         ('{"name": "b", "sha256": "SHA", "scopes": []}', "$.scopes"),
         (
             '{"name": "b", "sha256": "SHA", "scopes": ["hidden"]}',
-            "scopes: must be of enqueue, push, read, operate, erase",
+            "scopes: must be of enqueue, push, read, personal, operate, erase",
         ),
         ('{"name": "b", "sha256": "SHA", "scopes": "read"}', "$.scopes"),
         ('{"name": "b", "sha256": "hidden", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),

@@ -41,7 +41,12 @@ class ForwardedUsers:
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():
             raise Problem(401, "no_user", f"the reverse proxy sent no user in the header {self.header}")
         # The colon distinguishes users from API keys, whose names contain none.
-        return Caller(f"proxy:{name}", self.scopes)
+        return Caller(f"proxy:{name}", self.scopes, check=self._check)
+
+    def _check(self, scope: Scope) -> None:
+        if scope not in self.scopes:
+            detail = f"users of the reverse proxy lack the scope {scope.value}"
+            raise Problem(403, "missing_scope", detail, scope=scope.value)
 
     def _is_proxy(self, remote: str | None) -> bool:
         try:

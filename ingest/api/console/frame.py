@@ -106,6 +106,7 @@ class Page:
         respond: Returns the response.
         scope: The scope that the visitor needs.
         is_large: See `Route`.
+        is_personal: See `Route`.
     """
 
     method: str
@@ -113,6 +114,7 @@ class Page:
     respond: Respond
     scope: Scope = Scope.READ
     is_large: bool = False
+    is_personal: bool = False
 
 
 class Frame:
@@ -193,6 +195,8 @@ class Frame:
                 if page.method != "GET":
                     check_origin(request)
                 visitor = await self.visitors.identify(request, page.scope)
+                if page.is_personal:
+                    visitor.caller.check(Scope.PERSONAL)
                 visit = Visit(request, visitor)
                 request[STATE].identify(visitor.caller.name)
                 if page.is_large:

@@ -8,7 +8,6 @@ from ingest.api.console.forms import Form
 from ingest.api.console.frame import Visit
 from ingest.api.http.parameters import decoded_cursor
 from ingest.api.http.problems import Problem
-from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 _LONGEST = 500
@@ -148,11 +147,6 @@ def hidden(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 def invalid(label: str, problem: str) -> Problem:
     """Return the problem of a field."""
     return Problem(422, "invalid_field", f"{label}: {problem}")
-
-
-def refused(error: ConfigError) -> Problem:
-    """Return the problem of a value that an operation does not accept."""
-    return Problem(422, "invalid_field", str(error))
 
 
 def _permitted(name: str, permitted: Collection[str]) -> str:

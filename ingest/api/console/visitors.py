@@ -79,9 +79,7 @@ class Visitors:
             Problem: 401, 403 or 429.
         """
         if self._forwarded is not None and (user := self._forwarded.caller_of(request)) is not None:
-            if scope not in user.scopes:
-                detail = f"users of the reverse proxy lack the scope {scope.value}"
-                raise Problem(403, "missing_scope", detail, scope=scope.value)
+            user.check(scope)
             return Visitor(user, self.sessions.form_token(user.name))
         if not isinstance(self._access, KeyAccess):
             # Without API keys, everyone who may use the API may use the console.

@@ -142,9 +142,10 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
             for media_type, body in documentation.bodies.items()
         }
         operation["requestBody"] = {"required": True, "content": content}
-    if route.scope is not None:
-        # In OpenAPI 3.1 any scheme may name the scope that the caller needs.
-        operation["security"] = [{"bearer": [route.scope.value]}, {"header": [route.scope.value]}]
+    if route.scopes:
+        # In OpenAPI 3.1 any scheme may name the scopes that the caller needs.
+        scopes = [scope.value for scope in route.scopes]
+        operation["security"] = [{"bearer": scopes}, {"header": scopes}]
     return operation
 
 

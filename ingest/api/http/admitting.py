@@ -50,11 +50,14 @@ def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
         if route.scope is None:
             return _UNKNOWN
         try:
-            return access.admit(request.headers, route.scope, route.source(request))
+            caller = access.admit(request.headers, route.scope, route.source(request))
+            if route.is_personal:
+                caller.check(Scope.PERSONAL)
         except Problem as problem:
             if limit.is_due(problem.key, name, problem.code):
                 _log.warning("request_rejected", key=problem.key, route=name, reason=problem.code)
             raise
+        return caller
 
     async def respond(request: web.Request) -> web.StreamResponse:
         caller = admit(request)

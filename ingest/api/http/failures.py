@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from ingest.api.http.problems import Problem
 from ingest.domain.errors import (
     ConfigError,
+    InvalidInput,
     QueueUnavailable,
     RowsRefused,
     StoreLocked,
@@ -33,10 +34,16 @@ def as_problems() -> Iterator[None]:
     except StoreTooSlow as error:
         detail = "the query took too long: use fewer or other filters, or add an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
-    except (StoreUnavailable, ConfigError) as error:
-        # A DSN is only checked when it is used. For example, the file of a certificate authority may be missing.
+    except InvalidInput as error:
+        raise Problem(422, error.code, str(error)) from error
+    except StoreUnavailable as error:
         _log_refusal("postgres", error)
         raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error
+    except ConfigError as error:
+        # The mapping or the transform of the source, which other processes may have read before it changed.
+        _log_refusal("configuration", error)
+        detail = "the configuration of the source cannot be used: the log contains the reason"
+        raise busy(503, "unusable_configuration", detail, _RETRY_AFTER) from error
     except QueueUnavailable as error:
         _log_refusal("redis", error)
         raise busy(503, "queue_unavailable", "the queue cannot be used right now", error.retry_after) from error

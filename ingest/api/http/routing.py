@@ -7,6 +7,7 @@ from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation
 from ingest.domain.api_key import Scope
+from ingest.operations.visibility import Visibility
 
 
 def _always(scope: Scope) -> None:
@@ -32,6 +33,11 @@ class Caller:
     check: Callable[[Scope], None] = field(default=_always, compare=False)
     sources: frozenset[str] | None = None
     key_id: str = ""
+
+    @property
+    def sees(self) -> Visibility:
+        """The values and names that responses to the caller contain."""
+        return Visibility(Scope.PERSONAL in self.scopes, self.sources)
 
     def may_use(self, source: str) -> bool:
         """Whether the caller may use a source."""
@@ -61,6 +67,7 @@ class Route:
         documentation: Its part of the OpenAPI document.
         source: Returns the source of a request. A key that is limited to other sources is rejected.
         is_large: Whether the response contains a document or many lines, so that its request waits for memory.
+        is_personal: Whether the response consists of personal values, so that the caller needs the scope `personal` as well.
     """
 
     method: str
@@ -70,3 +77,9 @@ class Route:
     documentation: Documentation
     source: SourceOf = _of_no_source
     is_large: bool = False
+    is_personal: bool = False
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The scopes that a key needs."""
+        return [each for each in (self.scope, Scope.PERSONAL if self.is_personal else None) if each is not None]

@@ -65,7 +65,9 @@ class AuditRoutes:
         with as_problems():
             found = await audited_operations(self.pool, selection, limit, before)
         next_cursor = cursor_of(found[-1].number) if len(found) == limit else None
-        return json_response({"operations": [as_object(each) for each in found], "next_cursor": next_cursor})
+        return json_response(
+            {"operations": [as_object(each, caller.sees) for each in found], "next_cursor": next_cursor}
+        )
 
 
 def permitted_sources(wanted: Collection[str], caller: Caller) -> Collection[str] | None:

@@ -1,7 +1,6 @@
 """Routes that pause and resume a source and change its limits, and that drain worker processes and change their log level."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
+from ingest.api.operations.concerned_sources import require_all, require_quota
 from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
 from ingest.domain.api_key import Scope
 from ingest.domain.operating.controls import InvalidControl, Tuning, checked_limits
@@ -62,7 +62,7 @@ class PauseRoutes:
     async def pause(self, request: web.Request, caller: Caller) -> web.Response:
         """Pause the source."""
         body = await _body(request, self.limits, PauseBody)
-        with _control_problems():
+        with as_problems():
             wanted = body.request()
             if body.dry_run:
                 return json_response({"dry_run": True, **await self._preview()})
@@ -82,12 +82,12 @@ class PauseRoutes:
     async def tune(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the limits of the source."""
         body = await _body(request, self.limits, TuneBody)
-        with _control_problems():
+        with as_problems():
             if body.reset and (body.concurrency is not None or body.rate is not None):
                 raise InvalidControl("reset returns to the configured limits: leave concurrency and rate out")
             if not body.reset:
                 checked_limits(body.concurrency, body.rate)
-            _require_all(caller, controls.sharing_quota(self.access.sources, self.source))
+            require_quota(caller, self.access.sources, self.source)
             tuning = await self._tuned(body, caller)
         shown = controls.limits_as_object(tuning)
         return json_response({"dry_run": body.dry_run, "source": self.source, "limits": shown})
@@ -131,7 +131,7 @@ class WorkerRoutes:
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """The worker processes, and their controls."""
         Parameters(request, ())
-        _require_all(caller, self.access.sources)
+        require_all(caller, self.access.sources)
         with as_problems():
             found, processes = await self.access.read(), await controls.processes(self.access)
         return json_response(
@@ -141,8 +141,8 @@ class WorkerRoutes:
     async def drain(self, request: web.Request, caller: Caller) -> web.Response:
         """Drain worker processes, or let them begin orders again."""
         body = await _body(request, self.limits, DrainBody)
-        _require_all(caller, self.access.sources)
-        with _control_problems():
+        require_all(caller, self.access.sources)
+        with as_problems():
             try:
                 found = await self._drained(body, caller)
             except controls.NoSuchProcess as error:
@@ -160,8 +160,8 @@ class WorkerRoutes:
     async def log_level(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the log level of running workers."""
         body = await _body(request, self.limits, LogLevelBody)
-        _require_all(caller, self.access.sources)
-        with _control_problems():
+        require_all(caller, self.access.sources)
+        with as_problems():
             await controls.set_log_level(self.access, body.level, caller.name, body.host)
         return json_response({"host": body.host, "level": body.level})
 
@@ -171,18 +171,3 @@ async def _body(request: web.Request, limits: BodyLimits, kind: type[_Body]) -> 
     if request.content_type != JSON:
         raise Problem(415, "content_type", f"the body must be {JSON}")
     return decoded(await read_body(request, limits), kind)
-
-
-def _require_all(caller: Caller, sources: "Sequence[str] | Mapping[str, Any]") -> None:
-    for source in sources:
-        if not caller.may_use(source):
-            raise Problem(403, "missing_source", "the key is limited to other sources", source=source)
-
-
-@contextmanager
-def _control_problems() -> Iterator[None]:
-    with as_problems():
-        try:
-            yield
-        except InvalidControl as error:
-            raise Problem(422, "invalid_body", str(error)) from error

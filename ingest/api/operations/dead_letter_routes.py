@@ -44,7 +44,7 @@ class DeadLetterRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT),
+            Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT, is_personal=True),
             Route(
                 "GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER, is_large=True
             ),
@@ -75,4 +75,4 @@ class DeadLetterRoutes:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([self.audit_log], reader_of(request, caller), READ, selection)
-        return json_response(as_object(entry, self.source))
+        return json_response(as_object(entry, self.source, caller.sees))

@@ -19,7 +19,6 @@ from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
@@ -65,19 +64,21 @@ class JobRoutes:
             Route("GET", "/v1/jobs", Scope.READ, self.page, documentation.PAGE),
             Route("POST", "/v1/jobs", Scope.OPERATE, self.start, documentation.START),
             Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT),
+            Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT, is_personal=True),
             Route("POST", "/v1/jobs/{job}/cancel", Scope.OPERATE, self.cancel, documentation.CANCEL),
             Route("POST", "/v1/jobs/{job}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
         ]
 
-    async def page(self, request: web.Request, _: Caller) -> web.Response:
+    async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The next jobs, the newest first."""
         given = Parameters(request, ("limit", "cursor"))
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
         with as_problems():
             found = await self.jobs.newest(limit + 1, before)
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response({"jobs": [each.as_dict() for each in found[:limit]], "next_cursor": next_cursor})
+        return json_response(
+            {"jobs": [operations.as_object(each, caller.sees) for each in found[:limit]], "next_cursor": next_cursor}
+        )
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
@@ -89,13 +90,13 @@ class JobRoutes:
             wanted = await self._request(body)
             added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
-        return json_response(added.as_dict(), 202)
+        return json_response(operations.as_object(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            described = await operations.described(self.jobs, found, reader_of(request, caller))
+            described = await operations.described(self.jobs, found, reader_of(request, caller), caller.sees)
         return json_response(described)
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -104,13 +105,14 @@ class JobRoutes:
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""
-        return json_response((await self._changed(operations.cancel, request, caller)).as_dict())
+        cancelled = await self._changed(operations.cancel, request, caller)
+        return json_response(operations.as_object(cancelled, caller.sees))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed job wait for a process again."""
         resumed = await self._changed(operations.resume, request, caller)
         self.runs.look()
-        return json_response(resumed.as_dict(), 202)
+        return json_response(operations.as_object(resumed, caller.sees), 202)
 
     async def _request(self, body: JobBody) -> JobRequest:
         kind = JobKind(body.kind)
@@ -120,10 +122,7 @@ class JobRoutes:
             raise Problem(422, "invalid_body", f"a job of the kind {kind} has no sample")
         if kind.entries is not None:
             entries, selection = self.entries[kind.entries], body.entries().selection()
-            try:
-                return await entry_request(entries, kind, selection, rate=body.rate, file_format=body.format)
-            except InvalidSelection as error:
-                raise Problem(422, "invalid_selection", str(error)) from error
+            return await entry_request(entries, kind, selection, rate=body.rate, file_format=body.format)
         if kind is JobKind.PREVIEW:
             if body.rate is not None:
                 raise Problem(422, "invalid_body", f"a job of the kind {kind} has no rate")

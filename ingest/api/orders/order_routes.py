@@ -46,7 +46,7 @@ class OrderRoutes:
             Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
         ]
 
-    async def show(self, request: web.Request, _: Caller) -> web.Response:
+    async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """An order with its ingestion state."""
         order_id = order_id_of(request)
         Parameters(request, ())
@@ -54,9 +54,9 @@ class OrderRoutes:
             state = await self.orders.locate(order_id)
         if not state.is_known and state.searched:
             raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
-        return json_response(as_object(state))
+        return json_response(as_object(state, caller.sees))
 
-    async def page(self, request: web.Request, _: Caller) -> web.Response:
+    async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """Stored orders that match, without lines and attributes."""
         given = Parameters(request, (*_TEXTS, *_TIMES, "limit", "cursor"), ("attribute",))
         limit = given.limit(_LIMIT, _MOST)
@@ -76,11 +76,12 @@ class OrderRoutes:
         after = _position(given.cursor(str | tuple[str, str]), selection)
         with as_problems():
             orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
+        shown = [caller.sees.row(each) for each in orders[:limit]]
         if len(orders) <= limit:
-            return json_response({"orders": orders, "next_cursor": None})
+            return json_response({"orders": shown, "next_cursor": None})
         last = position_of(orders[limit - 1], selection)
         next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
-        return json_response({"orders": orders[:limit], "next_cursor": next_cursor})
+        return json_response({"orders": shown, "next_cursor": next_cursor})
 
     async def history(self, request: web.Request, _: Caller) -> web.Response:
         """The events of an order, the newest first."""

@@ -5,11 +5,14 @@ from datetime import datetime
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_filter import EntryFilter
+from ingest.domain.errors import InvalidInput
 from ingest.domain.orders.order_state import RetryEntry
 
 
-class InvalidSelection(ValueError):
+class InvalidSelection(InvalidInput, ValueError):
     """A selection without criteria, or with contradictory criteria."""
+
+    code = "invalid_selection"
 
 
 FailedEntry = DeadLetterEntry | RetryEntry

@@ -8,13 +8,14 @@ from typing import Any, Self
 
 import msgspec
 
+from ingest.domain.errors import InvalidInput
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 
 # Shops have no older orders, and some formats of times cannot be used for earlier years.
 _EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 
 
-class InvalidPeriod(ValueError):
+class InvalidPeriod(InvalidInput, ValueError):
     """A period in which no order can have changed."""
 
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from ingest.domain.errors import ConfigError
+from ingest.domain.errors import InvalidInput
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
@@ -135,7 +135,7 @@ def names_of(process: str) -> Iterator[str]:
         yield host
 
 
-class InvalidControl(ConfigError):
+class InvalidControl(InvalidInput):
     """The value of a control is invalid."""
 
 

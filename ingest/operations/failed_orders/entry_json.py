@@ -7,9 +7,10 @@ from typing import Any
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
 from ingest.domain.deliveries.selection import FailedEntry
+from ingest.operations.visibility import EVERYTHING, Visibility
 
 
-def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
+def as_object(entry: DeadLetterEntry, source: str, sees: Visibility = EVERYTHING) -> dict[str, Any]:
     """Convert a dead letter of a source for JSON. The entry's other fields are grouped in `fields`."""
     return {
         "id": entry.entry_id,
@@ -25,7 +26,7 @@ def as_object(entry: DeadLetterEntry, source: str) -> dict[str, Any]:
         "last_seen_at": json_time(entry.last_seen_at),
         "replays": entry.replays,
         "replayed_at": json_time(entry.replayed_at),
-        "fields": texts(_with_current_names(entry.fields)),
+        "fields": sees.fields(texts(_with_current_names(entry.fields))),
     }
 
 

@@ -3,11 +3,12 @@
 from typing import Any
 
 from ingest.domain.orders.order_state import OrderState, QueueEntry
+from ingest.operations.visibility import EVERYTHING, Visibility
 
 
-def as_object(state: OrderState) -> dict[str, Any]:
+def as_object(state: OrderState, sees: Visibility = EVERYTHING) -> dict[str, Any]:
     """Convert the state of an order to an object that msgspec writes as JSON. Times are in UTC."""
-    row = state.row or {"order": None, "row": None}
+    row = sees.row(state.row) or {"order": None, "row": None}
     ingestion: dict[str, Any] = {
         "state": state.state.value,
         "searched": state.searched,

@@ -67,7 +67,7 @@ class ApiSettings(Topic):
         None, description="Addresses or networks of that proxy, separated by commas. The header of others is ignored"
     )
     console_proxy_scopes: Scopes = Field(
-        "read", description="Scopes of the users of that proxy, separated by commas: read, operate, erase"
+        "read", description="Scopes of the users of that proxy, separated by commas: read, personal, operate, erase"
     )
     # -- webhooks -----------------------------------------------------------------------------------------------------
     webhooks: NotEmpty | None = Field(

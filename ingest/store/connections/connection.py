@@ -15,12 +15,13 @@ from typing import Any
 
 import asyncpg
 
-from ingest.domain.errors import ConfigError, StoreInterrupted, StoreTooSlow, StoreUnavailable, TableLocked
+from ingest.domain.errors import StoreInterrupted, StoreTooSlow, StoreUnavailable, TableLocked
 from ingest.store.connections.hosts import single_hosts
 from ingest.store.connections.translation import (
     CANCELLED,
     NOT_PREPARED_HERE,
     ROW_CLASSES,
+    InvalidDsn,
     StoreRefused,
     UnusableDsn,
     is_refusal,
@@ -70,13 +71,13 @@ async def connect(dsn: str, *, setting: str = "INGEST_POSTGRES_DSN") -> AsyncIte
     Raises:
         StoreUnavailable: PostgreSQL cannot be reached now.
         StoreRefused: PostgreSQL denies access.
-        ConfigError: the DSN, which comes from `setting`, is invalid.
+        InvalidDsn: the DSN, which comes from `setting`, is invalid.
     """
     try:
         with translated():
             connection = await _open(dsn, command_timeout=COMMAND_TIMEOUT, statement_cache_size=0)
     except UnusableDsn as error:
-        raise ConfigError(f"{setting}: {error}") from error
+        raise InvalidDsn(f"{setting}: {error}") from error
     try:
         yield connection
     finally:

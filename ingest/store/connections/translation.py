@@ -8,6 +8,7 @@ import asyncpg
 
 from ingest.domain.errors import (
     AccessDenied,
+    ConfigError,
     RowsRefused,
     StoreLocked,
     StoreTooSlow,
@@ -76,6 +77,10 @@ class StoreDenied(AccessDenied, StoreRefused):
 
 class UnusableDsn(StoreRefused):
     """The DSN is invalid, or a file that it refers to is unusable."""
+
+
+class InvalidDsn(ConfigError, UnusableDsn):
+    """The same with the name of the setting."""
 
 
 @contextmanager

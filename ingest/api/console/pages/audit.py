@@ -1,6 +1,7 @@
 """The audit log of manual changes, with their actors, counts and results."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -49,7 +50,9 @@ class AuditPages:
         return self._frame.render(
             visit,
             "audit.html",
-            operations=found[:_LIMIT],
+            operations=[
+                replace(each, selection=visit.caller.sees.selection(each.selection)) for each in found[:_LIMIT]
+            ],
             values=values,
             sources=choices_of(visit.permitted(sorted(self._sources))),
             first=url(path, **values) if before else None,

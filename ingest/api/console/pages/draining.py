@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from ingest.api.console.frame import Frame, Page, Visit
-from ingest.api.console.inputs import inputs_of, invalid, refused
+from ingest.api.console.inputs import inputs_of, invalid
 from ingest.api.http.failures import as_problems
-from ingest.api.http.problems import Problem
+from ingest.api.operations.concerned_sources import require_all
 from ingest.domain.api_key import Scope
-from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS, InvalidControl
+from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.operations.control import controls
 from ingest.operations.control.control_access import ControlAccess
 
@@ -48,8 +48,6 @@ class DrainingPages:
                 found = await controls.drain(self._access, target, visit.caller.name, visit.form.text("reason"))
         except controls.NoSuchProcess as error:
             return self._frame.redirect(visit, "/workers", str(error), is_error=True)
-        except InvalidControl as error:
-            raise refused(error) from error
         message = f"{target}: {_counted(len(found))} begin no more orders. They do not end."
         return self._frame.redirect(visit, "/workers", message)
 
@@ -75,8 +73,7 @@ class DrainingPages:
         return self._frame.redirect(visit, "/workers", message)
 
     def _require_all(self, visit: Visit) -> None:
-        if visit.permitted(list(self._access.sources)) != list(self._access.sources):
-            raise Problem(403, "missing_source", "workers process all sources, and your key is limited to some of them")
+        require_all(visit.caller, self._access.sources)
 
 
 def _counted(count: int) -> str:

@@ -25,7 +25,7 @@ from ingest.store.jobs import Jobs, find_job, newest_jobs
 
 _PATH = f"{ROOT}/jobs"
 _LIMIT = 50
-_IS_READ = "preview_is_read"
+_IS_READ = web.RequestKey("preview_is_read", bool)
 NAMES = {
     JobKind.BACKFILL: "Backfill",
     JobKind.REPLAY: "Replay dead letters",
@@ -53,7 +53,7 @@ class JobPages:
         return [
             Page("GET", "/jobs", self._list),
             Page("GET", "/jobs/show", self._show, is_large=True),
-            Page("GET", "/jobs/output", self._output, Scope.OPERATE),
+            Page("GET", "/jobs/output", self._output, is_personal=True),
             Page("POST", "/jobs/cancel", self._cancel, Scope.OPERATE),
             Page("POST", "/jobs/resume", self._resume, Scope.OPERATE),
         ]
@@ -96,7 +96,13 @@ class JobPages:
         if preview is not None:
             visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
-        return {"job": job, "names": NAMES, "preview": preview, "has_file": has_file}
+        return {
+            "job": job,
+            "selection": visit.caller.sees.selection(job.request.selection),
+            "names": NAMES,
+            "preview": visit.caller.sees.preview(preview),
+            "has_file": has_file,
+        }
 
     async def _output(self, visit: Visit) -> web.StreamResponse:
         job = await self._job(visit)

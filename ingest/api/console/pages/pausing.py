@@ -6,13 +6,12 @@ from aiohttp import web
 
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import Frame, Page, Visit
-from ingest.api.console.inputs import inputs_of, invalid, number_in, refused, source_in, sources_in
+from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, sources_in
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
-from ingest.api.http.problems import Problem
+from ingest.api.operations.concerned_sources import require_quota
 from ingest.domain.api_key import Scope
 from ingest.domain.durations import parse_duration
-from ingest.domain.operating.controls import InvalidControl
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
 from ingest.settings import Settings
@@ -52,16 +51,13 @@ class PausingPages:
 
     async def _pause(self, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, visit.form, self._access.sources)
-        try:
+        with as_problems():
             request = pauses.PauseRequest(
                 _seconds(visit.form),
                 visit.form.text("reason"),
                 rejects_orders=visit.form.has("rejects_orders"),
                 holds_polls=visit.form.has("holds_polls"),
             )
-        except InvalidControl as error:
-            raise refused(error) from error
-        with as_problems():
             await pauses.pause(self._access, names, request, visit.caller.name)
         return self._back(visit, names, f"{_listed(names)} paused. Requests in flight finish.")
 
@@ -82,17 +78,14 @@ class PausingPages:
         source = self._tuned_in(visit, visit.form)
         concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
         rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
-        try:
-            with as_problems():
-                tuned = await controls.tune(
-                    self._access,
-                    source,
-                    visit.caller.name,
-                    concurrency=None if concurrency is None else int(concurrency),
-                    rate=rate,
-                )
-        except InvalidControl as error:
-            raise refused(error) from error
+        with as_problems():
+            tuned = await controls.tune(
+                self._access,
+                source,
+                visit.caller.name,
+                concurrency=None if concurrency is None else int(concurrency),
+                rate=rate,
+            )
         changed = [f"concurrency {tuned.concurrency}"] if tuned.concurrency is not None else []
         changed += [f"rate {tuned.rate:g}/s"] if tuned.rate is not None else []
         return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")
@@ -106,8 +99,7 @@ class PausingPages:
     def _tuned_in(self, visit: Visit, form: Form) -> str:
         """Return the chosen source. Sources that share its quota get the same rate."""
         source = source_in(visit, form, self._access.sources)
-        if not all(map(visit.caller.may_use, controls.sharing_quota(self._access.sources, source))):
-            raise Problem(403, "missing_source", "the quota is shared with sources that your key may not use")
+        require_quota(visit.caller, self._access.sources, source)
         return source
 
     def _back(self, visit: Visit, names: Sequence[str], message: str) -> web.StreamResponse:

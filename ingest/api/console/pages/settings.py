@@ -40,7 +40,8 @@ class SettingsPages:
             found = self._groups(visit)
         except ConfigError as error:
             # The sources file has changed since the start.
-            raise Problem(503, "sources_unusable", str(error)) from error
+            detail = str(error) if visit.caller.sources is None else "the file of the sources cannot be used"
+            raise Problem(503, "sources_unusable", detail) from error
         groups = [
             SettingsGroup(group.title, [each for each in group.settings if shows_all or each.is_changed])
             for group in found

@@ -12,7 +12,6 @@ from aiohttp import web
 
 from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, order_id_in, source_in, sources_in
-from ingest.api.console.masked import shown_personal
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
@@ -20,7 +19,6 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.orders.order_state import OrderState
 from ingest.operations.audit import record_read
 from ingest.operations.stored_orders.orders import READ
@@ -43,7 +41,7 @@ class OrderDetailPages:
         """The pages."""
         return [
             Page("GET", "/orders/show", self._show, is_large=True),
-            Page("GET", "/orders/document", self._document, Scope.OPERATE, is_large=True),
+            Page("GET", "/orders/document", self._document, is_large=True, is_personal=True),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
@@ -103,19 +101,17 @@ class OrderDetailPages:
 
 
 def _order(visit: Visit, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored values of an order. Its lines and attributes are decoded, and personal data is masked."""
-    order = dict(found["order"])
-    lines, attributes = _decode(order.pop("lines")), _decode(order.pop("attributes"))
+    """Return the stored values of an order. Its lines and attributes are decoded."""
+    order = visit.caller.sees.order(found["order"])
+    lines, attributes = _decode(order.pop("lines")), order.pop("attributes")
+    if isinstance(attributes, msgspec.Raw):
+        attributes = _decode(attributes)
     return {
         **order,
-        "customer_id": shown_personal(visit, order["customer_id"]),
         "row": found["row"],
         "lines": lines[:_LINES],
         "line_count": len(lines),
-        "attributes": [
-            (name, shown_personal(visit, _text(value)) or "")
-            for name, value in itertools.islice(attributes.items(), _LINES)
-        ],
+        "attributes": [(name, _text(value)) for name, value in itertools.islice(attributes.items(), _LINES)],
     }
 
 

@@ -12,7 +12,6 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
@@ -33,7 +32,7 @@ class DeadLetterPages:
         """The pages."""
         return [
             Page("GET", "/dead-letters/show", self._show, is_large=True),
-            Page("GET", "/dead-letters/export", self._export, Scope.OPERATE),
+            Page("GET", "/dead-letters/export", self._export, is_personal=True),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
@@ -47,7 +46,7 @@ class DeadLetterPages:
             )
         audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
-        fields = as_object(entry, source)["fields"]
+        fields = as_object(entry, source, visit.caller.sees)["fields"]
         document = fields.pop("document", None)
         return self._frame.render(
             visit,
@@ -55,7 +54,7 @@ class DeadLetterPages:
             source=source,
             entry=entry,
             fields={name: value[:_LONGEST_FIELD] for name, value in fields.items()},
-            document=document[:_LONGEST_FIELD] if document and visit.may(Scope.OPERATE) else None,
+            document=document[:_LONGEST_FIELD] if document else None,
         )
 
     async def _export(self, visit: Visit) -> web.StreamResponse:

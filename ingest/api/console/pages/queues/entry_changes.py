@@ -17,7 +17,6 @@ from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.api_key import Scope
-from ingest.domain.deliveries.selection import InvalidSelection
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
@@ -96,18 +95,15 @@ class EntryChangePages:
 
 async def _request(entries: FailedEntries, kind: JobKind, form: Form, chosen: ChosenEntries) -> JobRequest:
     total = number_in(form, "total", "Total", 0, 1e12)
-    try:
-        return await entry_request(
-            entries,
-            kind,
-            chosen.selection(),
-            newest=_newest_in(form.text("newest")),
-            total=None if total is None else int(total),
-            rate=number_in(form, "rate", "Limit", 0.001, 1_000_000),
-            file_format="csv" if form.text("format") == "csv" else "jsonl",
-        )
-    except InvalidSelection as error:
-        raise invalid("Selection", str(error)) from error
+    return await entry_request(
+        entries,
+        kind,
+        chosen.selection(),
+        newest=_newest_in(form.text("newest")),
+        total=None if total is None else int(total),
+        rate=number_in(form, "rate", "Limit", 0.001, 1_000_000),
+        file_format="csv" if form.text("format") == "csv" else "jsonl",
+    )
 
 
 def _newest_in(text: str) -> dict[str, str] | None:

@@ -1,0 +1,96 @@
+"""The rule of what a caller sees, for HTTP and the console alike.
+
+Personal values are the customer and the attributes of orders, raw documents, fields that producers add to an entry, criteria by
+customer or attribute, and the values of previews. Without the scope `personal`, only their beginning is shown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ingest.domain.deliveries.entry_fields import DOCUMENT, KNOWN
+from ingest.domain.orders.field_differences import DifferenceExample
+
+_SHOWN = 2
+_KEPT_FIELDS = {name.decode() for name in KNOWN - {DOCUMENT}}
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What one caller sees.
+
+    Attributes:
+        personal: Whether personal values are shown.
+        sources: The sources whose names are shown, or None for all.
+    """
+
+    personal: bool
+    sources: frozenset[str] | None = None
+
+    def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a stored order."""
+        shown = dict(order)
+        if not self.personal:
+            shown["customer_id"] = _masked(order["customer_id"])
+            if "attributes" in order:
+                shown["attributes"] = _masked_values(msgspec.json.decode(order["attributes"]))
+        return shown
+
+    def row(self, row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return a stored order with its columns, or None if it is not stored."""
+        return None if row is None else {**row, "order": self.order(row["order"])}
+
+    def fields(self, fields: Mapping[str, str]) -> dict[str, str]:
+        """Return the fields of an entry of a queue."""
+        return {
+            name: value if self.personal or name in _KEPT_FIELDS else _masked(value) for name, value in fields.items()
+        }
+
+    def selection(self, selection: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the selection of a job or of an entry in the audit log."""
+        shown = dict(selection)
+        if self.sources is not None and isinstance(shown.get("sources"), list):
+            shown["sources"] = [name for name in shown["sources"] if name in self.sources]
+        if not self.personal:
+            for name in shown.keys() & {"customer_id", "attributes"}:
+                shown[name] = _masked_values(shown[name])
+        return shown
+
+    def preview(self, result: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the result of a preview, or None if there is none."""
+        if result is None or self.personal:
+            return None if result is None else dict(result)
+        examples = msgspec.convert([each["examples"] for each in result["fields"]], list[list[DifferenceExample]])
+        fields = [
+            {**each, "examples": [msgspec.to_builtins(self.difference(one)) for one in several]}
+            for each, several in zip(result["fields"], examples, strict=True)
+        ]
+        return {**result, "fields": fields}
+
+    def difference(self, example: DifferenceExample) -> DifferenceExample:
+        """Return one order with its values of a field before and after a change."""
+        if self.personal:
+            return example
+        return msgspec.structs.replace(example, before=_masked(example.before), after=_masked(example.after))
+
+
+EVERYTHING = Visibility(personal=True)
+"""For commands, whose users read the database."""
+
+
+def _masked(value: Any) -> Any:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text[:_SHOWN] + "…"
+
+
+def _masked_values(values: Any) -> Any:
+    """Mask a value, or the values of names, which may be pairs."""
+    if isinstance(values, Mapping):
+        return {name: _masked(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [[name, _masked(value)] for name, value in values]
+    return _masked(values)
