@@ -1,8 +1,12 @@
 """Lists manual changes from the audit log, the newest first."""
 
 from typing import Any
+from uuid import UUID
 
-from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter
+import msgspec
+
+from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
+from ingest.operations.json_types import Time
 from ingest.operations.visibility import EVERYTHING, Visibility
 from ingest.store.audit_reading import audited_operations
 from ingest.store.connections.pool import Pool
@@ -27,17 +31,32 @@ async def newest(dsn: str, selection: AuditFilter, limit: int) -> list[AuditedOp
     return found
 
 
-def as_object(operation: AuditedOperation, sees: Visibility = EVERYTHING) -> dict[str, Any]:
-    """Convert an operation for JSON."""
-    return {
-        "operation": str(operation.operation),
-        "at": operation.at.isoformat(),
-        "actor": operation.actor,
-        "role": operation.role,
-        "action": operation.action,
-        "source": operation.source,
-        "selection": sees.selection(operation.selection),
-        "state": operation.state.value,
-        "ended_at": None if operation.ended_at is None else operation.ended_at.isoformat(),
-        "count": operation.count,
-    }
+class ShownOperation(msgspec.Struct, frozen=True):
+    """A manual change. `count` is the number of changed entries or orders, as far as it is known."""
+
+    operation: UUID
+    at: Time
+    actor: str
+    role: str | None
+    action: str
+    source: str
+    selection: dict[str, Any]
+    state: OperationState
+    ended_at: Time | None
+    count: int | None
+
+
+def shown(operation: AuditedOperation, sees: Visibility = EVERYTHING) -> ShownOperation:
+    """Return the form of an operation in responses."""
+    return ShownOperation(
+        operation.operation,
+        operation.at.isoformat(),
+        operation.actor,
+        operation.role,
+        operation.action,
+        operation.source,
+        sees.selection(operation.selection),
+        operation.state,
+        None if operation.ended_at is None else operation.ended_at.isoformat(),
+        operation.count,
+    )

@@ -41,7 +41,7 @@ class Documentation:
         bodies: The type of msgspec or the JSON schema of each media type.
         status: The status of a response without an error.
         response: When that is given.
-        schema: The schema of the JSON, or None if it is never JSON.
+        schema: The type or the schema of the JSON, or None if it is never JSON.
         others: Schemas of its other possible contents, by media type.
         problems: The problems of this route by status. The problems of every route are added.
     """
@@ -52,7 +52,7 @@ class Documentation:
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)
     status: int = 200
     response: str
-    schema: Schema | None
+    schema: type | Schema | None
     others: Mapping[str, Schema] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)
 

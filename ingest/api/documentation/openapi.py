@@ -92,8 +92,8 @@ DESCRIPTION = Documentation(
 
 def document_of(routes: Sequence[Route]) -> dict[str, Any]:
     """The document."""
-    bodies = [body for route in routes for body in route.documentation.bodies.values()]
-    types = list(dict.fromkeys(body for body in bodies if isinstance(body, type)))
+    used = [each for route in routes for each in (*route.documentation.bodies.values(), route.documentation.schema)]
+    types = list(dict.fromkeys(each for each in used if isinstance(each, type)))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -124,7 +124,7 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
         "description": documentation.response,
         "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
         "content": {
-            media_type: {"schema": schema}
+            media_type: {"schema": schema_of[schema] if isinstance(schema, type) else schema}
             for media_type, schema in ({JSON: documentation.schema} | dict(documentation.others)).items()
             if schema is not None
         },

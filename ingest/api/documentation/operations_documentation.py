@@ -109,34 +109,6 @@ ERASE = Documentation(
     ),
     problems={422: _INVALID_ID},
 )
-SOURCES = Documentation(
-    summary="List the sources",
-    text="With the state of their queues, by name. Only the sources that the API key may use. Without a sources file, there is one "
-    "source, whose name is empty. The routes of a source are below `/v1/sources/{source}/`, such as "
-    "`/v1/sources/shop-de/orders` for `/v1/orders`. The only source has both.",
-    response="The sources.",
-    schema=object_schema(
-        "sources",
-        sources={
-            "type": "array",
-            "items": object_schema(
-                "name",
-                "depth",
-                "pending",
-                "retries",
-                "dead",
-                "oldest_age",
-                name=TEXT,
-                depth={"type": ["integer", "null"], "description": "Entries that no worker has been given."},
-                pending=COUNT,
-                retries=COUNT,
-                dead=COUNT,
-                oldest_age={"type": ["number", "null"], "description": "Seconds since the oldest order was enqueued."},
-            ),
-        },
-    ),
-    problems=MALFORMED,
-)
 QUEUE = Documentation(
     summary="The state of the queue",
     response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"

@@ -15,6 +15,7 @@ from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.concerned_sources import require_all, require_quota
 from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
+from ingest.api.operations.control_results import DrainResult, PauseResult, ResumeResult, ShownControls, TuneResult
 from ingest.domain.api_key import Scope
 from ingest.domain.operating.controls import InvalidControl, Tuning, checked_limits
 from ingest.operations.control import controls, pauses
@@ -51,13 +52,9 @@ class PauseRoutes:
         Parameters(request, ())
         with as_problems():
             found, now = await self.access.read(), await self.access.record.now()
-        return json_response(
-            {
-                "source": self.source,
-                "pause": pauses.as_object(found.pause_of(self.source, now), now),
-                "limits": controls.limits_as_object(found.tunings.get(self.source)),
-            }
-        )
+        pause = pauses.shown(found.pause_of(self.source, now), now)
+        limits = controls.shown_limits(found.tunings.get(self.source))
+        return json_response(ShownControls(self.source, pause, limits))
 
     async def pause(self, request: web.Request, caller: Caller) -> web.Response:
         """Pause the source."""
@@ -65,19 +62,19 @@ class PauseRoutes:
         with as_problems():
             wanted = body.request()
             if body.dry_run:
-                return json_response({"dry_run": True, **await self._preview()})
+                return json_response(PauseResult(dry_run=True, source=self.source, **await self._preview()))
             paused = (await pauses.pause(self.access, [self.source], wanted, caller.name))[self.source]
-        shown = pauses.as_object(paused, paused.since)
-        return json_response({"dry_run": False, "source": self.source, "pause": shown})
+        shown = pauses.shown(paused, paused.since)
+        return json_response(PauseResult(dry_run=False, source=self.source, pause=shown))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Resume the source."""
         body = await _body(request, self.limits, ResumeBody)
         with as_problems():
             if body.dry_run:
-                return json_response({"dry_run": True, **await self._preview()})
+                return json_response(ResumeResult(dry_run=True, source=self.source, **await self._preview()))
             resumed = await pauses.resume(self.access, [self.source], caller.name)
-        return json_response({"dry_run": False, "source": self.source, "resumed": bool(resumed)})
+        return json_response(ResumeResult(dry_run=False, source=self.source, resumed=bool(resumed)))
 
     async def tune(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the limits of the source."""
@@ -89,8 +86,7 @@ class PauseRoutes:
                 checked_limits(body.concurrency, body.rate)
             require_quota(caller, self.access.sources, self.source)
             tuning = await self._tuned(body, caller)
-        shown = controls.limits_as_object(tuning)
-        return json_response({"dry_run": body.dry_run, "source": self.source, "limits": shown})
+        return json_response(TuneResult(body.dry_run, self.source, controls.shown_limits(tuning)))
 
     async def _tuned(self, body: TuneBody, caller: Caller) -> Tuning | None:
         if body.dry_run:
@@ -103,9 +99,8 @@ class PauseRoutes:
     async def _preview(self) -> Mapping[str, Any]:
         [found] = await pauses.preview(self.access, [self.source])
         waiting = (found.queue.depth or 0) + found.queue.retries
-        now = await self.access.record.now()
-        shown = pauses.as_object(found.pause, now)
-        return {"source": self.source, "pause": shown, "waiting": waiting, "pending": found.queue.pending}
+        shown = pauses.shown(found.pause, await self.access.record.now())
+        return {"pause": shown, "waiting": waiting, "pending": found.queue.pending}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +128,7 @@ class WorkerRoutes:
         Parameters(request, ())
         require_all(caller, self.access.sources)
         with as_problems():
-            found, processes = await self.access.read(), await controls.processes(self.access)
-        return json_response(
-            {"workers": [controls.process_as_object(each) for each in processes], **controls.as_object(found)}
-        )
+            return json_response(await controls.overview(self.access))
 
     async def drain(self, request: web.Request, caller: Caller) -> web.Response:
         """Drain worker processes, or let them begin orders again."""
@@ -147,8 +139,7 @@ class WorkerRoutes:
                 found = await self._drained(body, caller)
             except controls.NoSuchProcess as error:
                 raise Problem(404, "unknown_process", str(error)) from error
-        names = [each.name for each in found]
-        return json_response({"dry_run": body.dry_run, "target": body.target, "workers": names})
+        return json_response(DrainResult(body.dry_run, body.target, [each.name for each in found]))
 
     async def _drained(self, body: DrainBody, caller: Caller) -> Sequence[controls.WorkerProcess]:
         if body.dry_run:
@@ -163,7 +154,7 @@ class WorkerRoutes:
         require_all(caller, self.access.sources)
         with as_problems():
             await controls.set_log_level(self.access, body.level, caller.name, body.host)
-        return json_response({"host": body.host, "level": body.level})
+        return json_response(body)
 
 
 async def _body(request: web.Request, limits: BodyLimits, kind: type[_Body]) -> _Body:

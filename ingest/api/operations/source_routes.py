@@ -3,17 +3,48 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+import msgspec
 from aiohttp import web
 
-from ingest.api.documentation import operations_documentation as documentation
+from ingest.api.documentation.documentation import Documentation
+from ingest.api.documentation.operations_documentation import MALFORMED
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
+from ingest.operations.json_types import Count
 from ingest.queue.operate.monitor import Monitor
+
+
+class ShownSource(msgspec.Struct, frozen=True):
+    """A source with the state of its queue."""
+
+    name: str
+    depth: Annotated[int | None, msgspec.Meta(description="Entries that no worker has been given.")]
+    pending: Count
+    retries: Count
+    dead: Count
+    oldest_age: Annotated[float | None, msgspec.Meta(description="Seconds since the oldest order was enqueued.")]
+
+
+class SourceList(msgspec.Struct, frozen=True):
+    """The sources that a key may use."""
+
+    sources: list[ShownSource]
+
+
+_SOURCES = Documentation(
+    summary="List the sources",
+    text="With the state of their queues, by name. Only the sources that the API key may use. Without a sources file, there is one "
+    "source, whose name is empty. The routes of a source are below `/v1/sources/{source}/`, such as "
+    "`/v1/sources/shop-de/orders` for `/v1/orders`. The only source has both.",
+    response="The sources.",
+    schema=SourceList,
+    problems=MALFORMED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +59,16 @@ class SourceRoutes:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("GET", "/v1/sources", Scope.READ, self.page, documentation.SOURCES)]
+        return [Route("GET", "/v1/sources", Scope.READ, self.page, _SOURCES)]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The sources that the caller may use, by name."""
         Parameters(request, ())
         names = [name for name in sorted(self.monitors) if caller.may_use(name)]
         with as_problems():
-            return json_response({"sources": await asyncio.gather(*(self._state(name) for name in names))})
-
-    async def _state(self, name: str) -> dict[str, Any]:
-        state = await self.monitors[name].state()
-        return {
-            "name": name,
-            "depth": state.depth,
-            "pending": state.pending,
-            "retries": state.retries,
-            "dead": state.dead,
-            "oldest_age": state.oldest_age,
-        }
+            states = await asyncio.gather(*(self.monitors[name].state() for name in names))
+        shown = [
+            ShownSource(name, each.depth, each.pending, each.retries, each.dead, each.oldest_age)
+            for name, each in zip(names, states, strict=True)
+        ]
+        return json_response(SourceList(shown))

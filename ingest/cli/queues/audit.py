@@ -63,9 +63,9 @@ def audit(
 def _as_json(operation: "AuditedOperation") -> str:
     import msgspec
 
-    from ingest.operations.audit_trail import as_object
+    from ingest.operations.audit_trail import shown
 
-    return printable_json(msgspec.json.encode(as_object(operation)).decode())
+    return printable_json(msgspec.json.encode(shown(operation)).decode())
 
 
 def _selection(operation: "AuditedOperation") -> str:

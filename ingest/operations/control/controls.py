@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ingest.domain.errors import UserError
 from ingest.domain.operating.controls import (
     ALL_HOSTS,
-    Controls,
     Drain,
     LevelChange,
     LogLevel,
@@ -25,6 +25,7 @@ from ingest.domain.operating.controls import (
 from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.json_types import Count, Time
 from ingest.queue.operate.monitor import merged
 
 DRAIN, UNDRAIN, TUNE, RESET_TUNING, LOG_LEVEL = "drain", "drain.undo", "tune", "tune.reset", "log_level"
@@ -47,6 +48,56 @@ class WorkerProcess:
     name: str
     pending: int
     drain: Drain | None
+
+
+class ShownLimits(msgspec.Struct, frozen=True):
+    """The changed limits of a source."""
+
+    concurrency: int | None
+    rate: float | None
+    since: Time
+    by: str
+
+
+class ShownTuning(ShownLimits, frozen=True):
+    """The changed limits of one of the sources."""
+
+    source: str
+
+
+class ShownDrain(msgspec.Struct, frozen=True):
+    """The drain of a host, an `ingest worker` or a process."""
+
+    target: str
+    reason: str
+    since: Time
+    by: str
+
+
+class ShownLogLevel(msgspec.Struct, frozen=True):
+    """The changed log level of a host, or of all hosts."""
+
+    host: str
+    level: LogLevel
+    since: Time
+    by: str
+
+
+class ShownProcess(msgspec.Struct, frozen=True):
+    """A worker process with a heartbeat."""
+
+    name: str
+    pending: Count
+    drained: bool
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The worker processes, and the controls of the deployment."""
+
+    workers: list[ShownProcess]
+    tunings: list[ShownTuning]
+    drains: list[ShownDrain]
+    log_levels: list[ShownLogLevel]
 
 
 async def processes(access: ControlAccess) -> Sequence[WorkerProcess]:
@@ -154,30 +205,26 @@ async def set_log_level(access: ControlAccess, level: LogLevel | None, actor: st
         await access.record.set_log_levels({host: change})
 
 
-def as_object(controls: Controls) -> dict[str, Any]:
-    """Convert the controls except pauses for JSON."""
-    return {
-        "tunings": [
-            {"source": source, "concurrency": each.concurrency, "rate": each.rate, **_made(each)}
-            for source, each in controls.tunings.items()
-        ],
-        "drains": [
-            {"target": target, "reason": each.reason, **_made(each)} for target, each in controls.drains.items()
-        ],
-        "log_levels": [
-            {"host": host, "level": each.level, **_made(each)} for host, each in controls.log_levels.items()
-        ],
-    }
+async def overview(access: ControlAccess) -> Overview:
+    """Return the worker processes, and the controls of the deployment except pauses."""
+    controls, found = await asyncio.gather(access.read(), processes(access))
+    return Overview(
+        [ShownProcess(each.name, each.pending, each.drain is not None) for each in found],
+        [ShownTuning(each.concurrency, each.rate, *_made(each), source) for source, each in controls.tunings.items()],
+        [ShownDrain(target, each.reason, *_made(each)) for target, each in controls.drains.items()],
+        [ShownLogLevel(host, each.level, *_made(each)) for host, each in controls.log_levels.items()],
+    )
+
+
+def shown_limits(tuning: Tuning | None) -> ShownLimits | None:
+    """Return the form of the changed limits of a source in responses."""
+    return None if tuning is None else ShownLimits(tuning.concurrency, tuning.rate, *_made(tuning))
 
 
 def limits_as_object(tuning: Tuning | None) -> dict[str, Any] | None:
     """Convert the changed limits of a source for JSON."""
-    return None if tuning is None else {"concurrency": tuning.concurrency, "rate": tuning.rate, **_made(tuning)}
-
-
-def process_as_object(process: WorkerProcess) -> dict[str, Any]:
-    """Convert a worker process for JSON."""
-    return {"name": process.name, "pending": process.pending, "drained": process.drain is not None}
+    limits = shown_limits(tuning)
+    return None if limits is None else asdict(limits)
 
 
 def _tuned(before: Tuning | None, changed: Tuning) -> Tuning:
@@ -189,5 +236,5 @@ def _tuned(before: Tuning | None, changed: Tuning) -> Tuning:
     return msgspec.structs.replace(changed, concurrency=concurrency, rate=rate)
 
 
-def _made(control: Tuning | Drain | LevelChange) -> dict[str, str]:
-    return {"since": control.since.isoformat(), "by": control.by}
+def _made(control: Tuning | Drain | LevelChange) -> tuple[str, str]:
+    return control.since.isoformat(), control.by

@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.operating.controls import Pause, checked_duration, checked_reason
 from ingest.operations.audit import audited_control
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.json_types import Time
 
 PAUSE, RESUME = "pause", "resume"
 
@@ -107,13 +109,32 @@ async def resume(access: ControlAccess, sources: Collection[str], actor: str) ->
     return paused
 
 
-def as_object(pause: Pause | None, now: datetime) -> dict[str, Any] | None:
-    """Convert a pause for JSON, with the seconds since its begin and until its end."""
+class ShownPause(msgspec.Struct, frozen=True):
+    """A pause of a source."""
+
+    until: Time | None
+    reason: str
+    rejects_orders: bool
+    holds_polls: bool
+    since: Time
+    by: str
+    lasted: Annotated[float, msgspec.Meta(description="Seconds since its begin.")]
+    left: Annotated[float | None, msgspec.Meta(description="Seconds until its end, or null if it has to be resumed.")]
+
+
+def shown(pause: Pause | None, now: datetime) -> ShownPause | None:
+    """Return the form of a pause in responses."""
     if pause is None:
         return None
     left = None if pause.until is None else round(max(0.0, (pause.until - now).total_seconds()), 1)
     lasted = round(max(0.0, (now - pause.since).total_seconds()), 1)
-    return {**_selection(pause), "since": pause.since.isoformat(), "by": pause.by, "lasted": lasted, "left": left}
+    return ShownPause(**_selection(pause), since=pause.since.isoformat(), by=pause.by, lasted=lasted, left=left)
+
+
+def as_object(pause: Pause | None, now: datetime) -> dict[str, Any] | None:
+    """Convert a pause for JSON."""
+    found = shown(pause, now)
+    return None if found is None else asdict(found)
 
 
 def _selection(pause: Pause) -> dict[str, Any]:
