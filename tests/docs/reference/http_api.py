@@ -148,7 +148,7 @@ def _section(method: str, path: str, operation: Mapping[str, Any], document: Map
             yield "\n" + _wrapped(paragraph)
     for scheme in operation.get("security", ())[:1]:
         (scopes,) = scheme.values()
-        yield f"\nScope: `{scopes[0]}`"
+        yield "\nScope: " + " and ".join(f"`{scope}`" for scope in scopes)
     yield from _example(method, path, operation)
     if operation["parameters"]:
         yield "\n| parameter | in | values | description |\n|---|---|---|---|"
@@ -191,7 +191,7 @@ def _body(media_type: str, schema: Mapping[str, Any], document: Mapping[str, Any
 def _response(responses: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[str]:
     success = next(response for status, response in responses.items() if status.startswith("2"))
     schema = success.get("content", {}).get("application/json", {}).get("schema", {})
-    if members := [*_members(schema, document)]:
+    if members := [*_members(_resolved(schema, document), document)]:
         yield "\n| member of the response | values | description |\n|---|---|---|"
         for name, member, _ in members:
             yield f"| `{name}` | {_type(member)} | {_cell(_description(member))} |"
@@ -205,7 +205,7 @@ def _members(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator
         yield name, member, name in required
         options = [_resolved(option, document) for option in _options(member)]
         for option in options:
-            inner, below = (option, name) if "items" not in option else (option["items"], f"{name}[]")
+            inner, below = (option, name) if "items" not in option else (_resolved(option["items"], document), f"{name}[]")
             if inner.get("properties") or inner.get("required"):
                 for further, value, necessary in _members(inner, document):
                     yield f"{below}.{further}", value, necessary
