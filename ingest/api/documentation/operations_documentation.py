@@ -109,18 +109,3 @@ ERASE = Documentation(
     ),
     problems={422: _INVALID_ID},
 )
-QUEUE = Documentation(
-    summary="The state of the queue",
-    response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"
-    " partitions, `partitions` contains the same for each.",
-    schema=object_schema(),
-    problems=MALFORMED,
-)
-CONSUMERS = Documentation(
-    summary="The consumers of the queue",
-    text="The processes that read the queue, with their heartbeats and open circuits, by name.",
-    parameters=paging(1000),
-    response=LISTED,
-    schema=page_schema("consumers"),
-    problems=MALFORMED,
-)

@@ -1,21 +1,55 @@
 """Routes that show the queue's state and consumers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
+import msgspec
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 
-from ingest.api.documentation import operations_documentation as documentation
+from ingest.api.documentation.documentation import Documentation
+from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, paging
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import as_object, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.partition_monitor import ConsumerState
 
 _LIMIT, _MOST = 100, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport(QueueState):
+    """The state of a queue, and of its partitions if it has several."""
+
+    partitions: Mapping[str, QueueState] | UnsetType = UNSET
+
+
+class ConsumerPage(msgspec.Struct, frozen=True):
+    """A page of consumers, by name."""
+
+    consumers: list[ConsumerState]
+    next_cursor: str | None
+
+
+_QUEUE = Documentation(
+    summary="The state of the queue",
+    response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"
+    " partitions, `partitions` contains the same for each.",
+    schema=QueueReport,
+    problems=MALFORMED,
+)
+_CONSUMERS = Documentation(
+    summary="The consumers of the queue",
+    text="The processes that read the queue, with their heartbeats and open circuits, by name.",
+    parameters=paging(_MOST),
+    response=LISTED,
+    schema=ConsumerPage,
+    problems=MALFORMED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +65,8 @@ class QueueRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/queue", Scope.READ, self.state, documentation.QUEUE),
-            Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers, documentation.CONSUMERS),
+            Route("GET", "/v1/queue", Scope.READ, self.state, _QUEUE),
+            Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers, _CONSUMERS),
         ]
 
     async def state(self, request: web.Request, _: Caller) -> web.Response:
@@ -40,10 +74,10 @@ class QueueRoutes:
         Parameters(request, ())
         with as_problems():
             partitions = await self.monitor.partitions()
-        response = _state_as_object(total_of(partitions.values()))
-        if len(partitions) > 1:
-            response["partitions"] = {queue: _state_as_object(each) for queue, each in sorted(partitions.items())}
-        return json_response(response)
+        total = total_of(partitions.values())
+        shown = dict(sorted(partitions.items())) if len(partitions) > 1 else UNSET
+        state = {each.name: getattr(total, each.name) for each in fields(total)}
+        return json_response(QueueReport(**state, partitions=shown))
 
     async def consumers(self, request: web.Request, _: Caller) -> web.Response:
         """The consumers of the group, by name."""
@@ -52,8 +86,4 @@ class QueueRoutes:
         with as_problems():
             consumers = [each for each in await self.monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
-        return json_response({"consumers": [as_object(each) for each in consumers[:limit]], "next_cursor": next_cursor})
-
-
-def _state_as_object(state: QueueState) -> dict[str, Any]:
-    return as_object(state) | {"lanes": {lane.value: as_object(each) for lane, each in state.lanes.items()}}
+        return json_response(ConsumerPage(consumers[:limit], next_cursor))
