@@ -18,9 +18,7 @@ _log = get_logger("reasons")
 # Characters of a text. Some libraries quote whole documents.
 _LONGEST = 200
 # Seconds without a response from which on the external API is reported. Requests time out later.
-_SILENT = 8.0
-_THROTTLED = "throttling_began", "throttling_ended"
-_NO_RESPONSE = "no_response", "response_again"
+_UNANSWERED = 8.0
 
 
 class Reasons:
@@ -28,7 +26,7 @@ class Reasons:
 
     Args:
         servers: the logs of the calls to PostgreSQL.
-        silent_for: returns for how many seconds requests have been waiting without any response.
+        unanswered_for: returns for how many seconds requests have been waiting without any response.
         redis_failing: returns why Redis accepts no regular writes, and since when, by the clock.
         now: Unix seconds by the queue's clock.
         clock: monotonic seconds, as in `servers`.
@@ -39,7 +37,7 @@ class Reasons:
         circuit: CircuitBreaker,
         pauses: Pauses,
         servers: Sequence[AvailabilityLog],
-        silent_for: Callable[[], float],
+        unanswered_for: Callable[[], float],
         redis_failing: Callable[[], tuple[str, float] | None],
         now: Callable[[], float],
         *,
@@ -48,11 +46,12 @@ class Reasons:
         self._circuit = circuit
         self._pauses = pauses
         self._servers = servers
-        self._silent_for = silent_for
+        self._unanswered_for = unanswered_for
         self._redis_failing = redis_failing
         self._now = now
         self._clock = clock
-        self._logged: dict[tuple[str, str], float] = {}
+        self._throttled_at: float | None = None
+        self._unanswered_at: float | None = None
 
     def current(self) -> Sequence[Reason]:
         """The reasons now, the most serious first."""
@@ -79,25 +78,33 @@ class Reasons:
         throttled = self._pauses.throttled()
         if throttled is None and circuit.is_open and circuit.is_throttled:
             throttled = Throttling(circuit.open_for(), 0.0, circuit.error, is_asked=False)
-        self._note(_THROTTLED, 0.0 if throttled is None else throttled.seconds, throttled and throttled.error)
+        self._note_throttling(throttled)
         if throttled is not None:
             until = now + throttled.left if throttled.is_asked else None
             found.append(Reason(State.THROTTLED, _short(throttled.error), now - throttled.seconds, UPSTREAM, until))
-        silent = 0.0 if circuit.is_open or throttled is not None else self._silent_for()
-        self._note(_NO_RESPONSE, silent if silent >= _SILENT else 0.0, None)
-        if silent >= _SILENT:
-            found.append(Reason(State.RUNNING, "no response to requests in flight", now - silent, UPSTREAM))
+        unanswered = 0.0 if circuit.is_open or throttled is not None else self._unanswered_for()
+        self._note_unanswered(unanswered if unanswered >= _UNANSWERED else 0.0)
+        if unanswered >= _UNANSWERED:
+            found.append(Reason(State.RUNNING, "no response to requests in flight", now - unanswered, UPSTREAM))
         return merged(found)
 
-    def _note(self, events: tuple[str, str], seconds: float, error: str | None) -> None:
-        """Log the beginning, or the end, of a reason that lasts for some seconds, or 0 if it does not exist."""
-        began, ended = events
-        if seconds and events not in self._logged:
-            self._logged[events] = self._clock() - seconds
-            fields = {} if error is None else {"error": _short(error)}
-            _log.warning(began, seconds=round(seconds, 1), **fields)
-        elif not seconds and events in self._logged:
-            _log.info(ended, seconds=round(self._clock() - self._logged.pop(events), 1))
+    def _note_throttling(self, throttled: Throttling | None) -> None:
+        """Log the beginning and the end of throttling."""
+        if throttled is not None and self._throttled_at is None:
+            self._throttled_at = self._clock() - throttled.seconds
+            _log.warning("throttling_began", error=_short(throttled.error), seconds=round(throttled.seconds, 1))
+        elif throttled is None and self._throttled_at is not None:
+            _log.info("throttling_ended", seconds=round(self._clock() - self._throttled_at, 1))
+            self._throttled_at = None
+
+    def _note_unanswered(self, seconds: float) -> None:
+        """Log when requests receive no response, and when they do again."""
+        if seconds and self._unanswered_at is None:
+            self._unanswered_at = self._clock() - seconds
+            _log.warning("no_response", seconds=round(seconds, 1))
+        elif not seconds and self._unanswered_at is not None:
+            _log.info("response_again", seconds=round(self._clock() - self._unanswered_at, 1))
+            self._unanswered_at = None
 
 
 def _short(error: str) -> str:

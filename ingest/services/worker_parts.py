@@ -116,7 +116,7 @@ def build_worker(
     )
     servers = [*settlement.servers, *([] if recorder is None else [recorder.availability])]
     reasons = Reasons(
-        circuit, pace.pauses, servers, ports.silent_for, ports.redis_failing, ports.clock.now, clock=clock
+        circuit, pace.pauses, servers, ports.unanswered_for, ports.redis_failing, ports.clock.now, clock=clock
     )
     handler = Handler(
         ports.upstream,

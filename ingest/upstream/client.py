@@ -114,9 +114,9 @@ class UpstreamClient:
         """
         await self._session.headers()
 
-    def silent_for(self) -> float:
+    def unanswered_for(self) -> float:
         """Return for how many seconds requests have been waiting without any response, or 0."""
-        return self._session.silence.seconds()
+        return self._session.unanswered.seconds()
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch the document of one order, with immediate tries after transient failures."""

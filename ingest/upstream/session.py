@@ -23,7 +23,7 @@ from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoRe
 from ingest.upstream.notices import noticing
 from ingest.upstream.responses import code_of, fault_of, is_truncated
 from ingest.upstream.ruled_responses import RuledRequest, RuledResponse
-from ingest.upstream.silence import Silence
+from ingest.upstream.unanswered import Unanswered
 
 Requests = tuple[FetchRequest, ...]
 
@@ -73,7 +73,7 @@ class ApiSession:
         self._quota = conditions.quota
         self._admit = conditions.admit
         self._attempts = attempts
-        self.silence = Silence()
+        self.unanswered = Unanswered()
 
     async def send(
         self,
@@ -168,7 +168,7 @@ class ApiSession:
         traceparent = exchange.requests[0].traceparent
         if traceparent is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
-        self.silence.begin(exchange.started_at)
+        self.unanswered.begin(exchange.started_at)
         try:
             sending = send if quota is None else quota.watched(send)
             on_head = _both(None if quota is None else quota.observe, on_head)
@@ -201,7 +201,7 @@ class ApiSession:
             code = "2xx"
             return document
         finally:
-            self.silence.end(timed_out=code == "timeout")
+            self.unanswered.end(timed_out=code == "timeout")
             self._seconds[code].observe(time.monotonic() - exchange.started_at)
             if quota is not None:
                 quota.release()

@@ -23,6 +23,7 @@ from deploy.watching import (
 )
 
 from ingest.domain.deliveries.queue_state import Lane, QueueState
+from ingest.domain.operating.source_state import Reason, State
 from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.api_metrics import CODES, ApiSeries
 from ingest.telemetry.collectors import ObservedQueue, QueueCollector
@@ -90,6 +91,7 @@ def metrics() -> dict[str, set[str]]:
                 {"0": "a:1"},
                 is_paused=False,
                 troubles={("0", "slow"): "a:1"},
+                reasons=[Reason(State.THROTTLED, "HTTP 429")],
             )
         ]
     ).collect():

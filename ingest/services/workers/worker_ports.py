@@ -80,7 +80,7 @@ class Ports(msgspec.Struct, frozen=True):
         shared: parts that coordinate with other processes while the worker runs.
         history: of orders, if it is kept. `name` is the consumer in it.
         tracing: records deliveries. None without tracing.
-        silent_for: returns for how many seconds requests have been waiting without any response.
+        unanswered_for: returns for how many seconds requests have been waiting without any response.
         redis_failing: returns why Redis accepts no regular writes, and since when, in monotonic seconds.
         jobs: makes the part that runs jobs, which may request orders. None without jobs.
     """
@@ -97,7 +97,7 @@ class Ports(msgspec.Struct, frozen=True):
     history: History | None = None
     name: str = ""
     tracing: Tracing | None = None
-    silent_for: Callable[[], float] = float
+    unanswered_for: Callable[[], float] = float
     redis_failing: Callable[[], tuple[str, float] | None] = lambda: None
     jobs: Callable[[OrderRequests], FleetPart] | None = None
 
@@ -194,7 +194,7 @@ async def open_ports(
             history=HistoryStore(shared.store.of_source(), settings.source) if settings.history else None,
             name=shared.name,
             tracing=tracing,
-            silent_for=client.silent_for,
+            unanswered_for=client.unanswered_for,
             redis_failing=lambda: counts.failing,
             jobs=partial(worker_jobs, settings, shared, controls, listed),
         )

@@ -30,7 +30,7 @@ _SLOW = 0.5
 _Fetch = Callable[[Reconnecting], Awaitable[list[asyncpg.Record]]]
 
 
-# Seconds for which a statement waits for a lock before the locked tables are looked for, as a share of the longest wait.
+# Seconds for which a statement waits for a lock before the locked tables are looked for. A share of the longest wait.
 _LOOK_SHARE = 0.5
 
 

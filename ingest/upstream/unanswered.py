@@ -3,8 +3,8 @@
 import time
 
 
-class Silence:
-    """The silence of one external API, as observed by one process."""
+class Unanswered:
+    """The unanswered requests to one external API, as observed by one process."""
 
     def __init__(self) -> None:
         self._waiting = 0
@@ -20,7 +20,7 @@ class Silence:
         self._since = started_at if self._since is None else self._since
 
     def end(self, *, timed_out: bool) -> None:
-        """A request has ended. The silence continues after a timeout. Otherwise it begins with the requests that still wait."""
+        """A request has ended. After a timeout, the time continues. Otherwise it begins again."""
         self._waiting -= 1
         if not timed_out:
             self._since = time.monotonic() if self._waiting else None
