@@ -205,7 +205,9 @@ def _members(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator
         yield name, member, name in required
         options = [_resolved(option, document) for option in _options(member)]
         for option in options:
-            inner, below = (option, name) if "items" not in option else (_resolved(option["items"], document), f"{name}[]")
+            inner, below = (
+                (option, name) if "items" not in option else (_resolved(option["items"], document), f"{name}[]")
+            )
             if inner.get("properties") or inner.get("required"):
                 for further, value, necessary in _members(inner, document):
                     yield f"{below}.{further}", value, necessary
