@@ -16,11 +16,10 @@ from shipped import as_admin
 from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
-from ingest.domain.operating.jobs import JobProgress
+from ingest.domain.operating.jobs import JobProgress, JobState
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations.jobs import start
 from ingest.operations.jobs.orders import preview_request
-from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs
 from ingest.telemetry.shared_metrics import Counter
@@ -84,10 +83,10 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
     async with Pool.open(as_admin(scene.dsn), size=1) as pool:
         jobs = Jobs(pool, "")
         wanted = preview_request(OrderFilter(customer_id="wanted-ada", attributes=(("channel", "wanted-ada"),)))
-        await start(jobs, AuditLog(pool, ""), wanted, "ada")
+        await start(jobs, wanted, "ada")
         held = await jobs.take(1, "w")
         assert held is not None
-        await jobs.end_with_result(held, JobProgress(), PREVIEW, ["1"])
+        await jobs.end(held, JobState.DONE, JobProgress(), result=PREVIEW, order_ids=["1"])
     keys = [ApiKey(name, digest_of(TEXTS[name]), scopes) for name, scopes in SCOPES.items()]
     async with running_api(scene.redis_url, scene.dsn, scene.queue, access_of(*keys), keep_document="on") as api:
         yield api
