@@ -122,7 +122,7 @@ def within(orders: Sequence[ListedOrder], since: datetime, until: datetime) -> l
 
 def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:
     """Whether an element is an order by the mapping, and its change is within the period, or its time is not listed."""
-    return not order.is_skipped and (order.updated_at is None or since <= order.updated_at <= until)
+    return not order.is_skipped and order.is_within(since, until)
 
 
 def announced(order: ListedOrder, origin: str) -> Announcement:

@@ -15,7 +15,7 @@ WHERE granted AND relation IN (
   AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 ORDER BY pid
 """
-# The tables for which sessions of our role wait now, which may be those of a trigger. `pg_locks` shows no row that is waited for.
+# The tables for which sessions of our role wait now, which may be a table of a trigger. `pg_locks` shows no row that is waited for.
 _WAITED_FOR = """
 SELECT DISTINCT holder.pid, holder.usename AS role, extract(epoch FROM clock_timestamp() - holder.xact_start)::float8 AS seconds,
   waiting.relation::regclass::text AS "table"

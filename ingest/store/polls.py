@@ -116,7 +116,7 @@ async def read_polls(connection: Fetches, sources: Sequence[str]) -> dict[str, P
 
 
 async def polls_if_available(dsn: str, sources: Sequence[str]) -> dict[str, PollState]:
-    """As `read_polls`, on a connection of its own. Empty without PostgreSQL."""
+    """As `read_polls`, on a new connection. Empty without PostgreSQL."""
     if not sources:
         return {}
     try:

@@ -50,6 +50,12 @@ class ListGaps(msgspec.Struct):
         if len(self.places) < _MOST_PLACES:
             self.places.append(place)
 
+    def add_short_pages(self, most: int, *, has_end: bool) -> None:
+        """Note the elements of the largest page, if the shop limits pages, and whether the list has shown its end."""
+        self.short_pages = most
+        if most == 1 and not has_end:
+            self.unproven.append("each page has one order, so an empty page may not be the end of the list")
+
     @property
     def sentences(self) -> list[str]:
         """The gaps in words, without those that cost no order."""

@@ -6,8 +6,11 @@ from datetime import datetime
 import msgspec
 
 from ingest.domain.errors import ListFault
-from ingest.domain.fetch.list_places import ListPlace, SeenOrders
-from ingest.domain.fetch.listed import ListedOrder, ListedPage, ListShape
+from ingest.domain.fetch.list_places import ListPlace, SeenOrders, times_from
+from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape
+
+# Consecutive pages without progress. Some shops send empty pages before others.
+_MOST_IDLE, _MOST_EMPTY = 3, 100
 
 
 class ListRun(msgspec.Struct):
@@ -44,6 +47,48 @@ class ListRun(msgspec.Struct):
         self.last_ids, self.is_repeated = ids, bool(ids) and ids == self.last_ids
         # All orders of a page may be left out of it.
         self.pages += bool(page.count or page.total)
+
+    def require_progress(self, page: ListedPage) -> None:
+        """Raise `ListFault` if the list does not end. `page` is the last one so far."""
+        if self.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
+            raise ListFault(
+                f"the list does not end: {self.idle} pages in a row contain no order that it has not listed before"
+            )
+
+    def step(self, page: ListedPage, shape: ListShape) -> None:
+        """Go to the page after this one."""
+        if shape.is_numbered:
+            self.number += (page.count or 1) if shape.counts_elements else 1
+        self.cursor = page.next
+
+    def may_begin_at(self, settled: datetime, shape: ListShape, page: ListedPage, most: int) -> bool:
+        """Whether the next page can be requested from a time on which elements of this page agree.
+
+        Args:
+            settled: this time.
+            shape: of the list.
+            page: the last one so far.
+            most: elements of the largest page.
+        """
+        if settled <= self.since:
+            return False
+        # A page that is shorter than another one is probably the last one.
+        full = most if self.number else max(most, shape.size)
+        if page.has_more is None and page.total is None and page.count < full:
+            return False
+        return 2 * len(times_from(settled - SECOND - shape.unit, page.orders)) <= page.count
+
+    def may_have_moved(self, shape: ListShape, again_from: datetime | None) -> bool:
+        """Whether orders may have moved from one page to another one between two requests.
+
+        Args:
+            shape: of the list.
+            again_from: where the next reading begins, or None if this reading is the only one of its period.
+        """
+        if self.pages <= 1 or not self.is_counted or (self.passes > 1 and not self.found):
+            return False
+        # In a list that is sorted by anything else than the time of the last change, no order moves forward.
+        return again_from is None or (shape.is_sorted and self.since < again_from)
 
 
 def continued_run(shape: ListShape, place: ListPlace) -> ListRun:
@@ -82,6 +127,10 @@ class PageSizes(msgspec.Struct):
     def left_out(self) -> int:
         """The number of elements that are missing on pages that are not the last one."""
         return max(0, self.pages * self.most - self.elements)
+
+    def shorter_than(self, size: int) -> int:
+        """The number of elements of the largest page, if all pages have less than this size. Otherwise 0."""
+        return self.most if self.pages and self.most < size else 0
 
 
 def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool:

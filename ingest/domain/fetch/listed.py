@@ -27,6 +27,10 @@ class ListedOrder(msgspec.Struct, frozen=True, gc=False):
     amount: Decimal | None = None
     is_skipped: bool | None = False
 
+    def is_within(self, since: datetime, until: datetime | None = None) -> bool:
+        """Whether the order has changed in the period, or its time is not listed."""
+        return self.updated_at is None or (since <= self.updated_at and (until is None or self.updated_at <= until))
+
 
 class ListShape(msgspec.Struct, frozen=True):
     """The properties of a list on which reading it depends.

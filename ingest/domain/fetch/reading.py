@@ -18,8 +18,6 @@ from ingest.domain.fetch.list_run import ListRun, PageSizes, continued_run, cont
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
 
 _MOST_PAGES = 100_000
-# Consecutive pages without progress. Some shops send empty pages before others.
-_MOST_IDLE, _MOST_EMPTY = 3, 100
 # How often pages with numbers are read, and how often a time may prove to be wrong.
 _MOST_PASSES, _MOST_RETURNS = 4, 3
 
@@ -153,41 +151,25 @@ class Reading:
             self._is_repeated = bool(run.idle and page.count and page.has_more is False)
             self._end(run)
             return
-        if run.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
-            raise ListFault(
-                f"the list does not end: {run.idle} pages in a row contain no order that it has not listed before"
-            )
+        run.require_progress(page)
         settled = None if not self._shape.is_sorted else agreed_time(page.orders, at - self._shape.settled_after)
         if settled is not None and self._until is not None and settled > self._until + SECOND:
             self._end(run)
             return
         run.is_counted = run.is_counted or self._shape.is_numbered or page.is_counted
-        if settled is not None and run.is_counted and self._may_begin_at(settled, page, run):
+        may_return = run.is_counted and self._returns < _MOST_RETURNS
+        if settled is not None and may_return and run.may_begin_at(settled, self._shape, page, self._sizes.most):
             self._begin_at(settled, page, run)
             return
         if settled is not None and not run.is_counted:
             self.position = max(self.position, settled)
-        self._step(run, page)
-
-    def _step(self, run: ListRun, page: ListedPage) -> None:
-        if self._shape.is_numbered:
-            run.number += (page.count or 1) if self._shape.counts_elements else 1
-        run.cursor = page.next
-
-    def _may_begin_at(self, settled: datetime, page: ListedPage, run: ListRun) -> bool:
-        if self._returns >= _MOST_RETURNS or settled <= run.since:
-            return False
-        # A page that is shorter than another one is probably the last one.
-        full = self._sizes.most if run.number else max(self._sizes.most, self._shape.size)
-        if page.has_more is None and page.total is None and page.count < full:
-            return False
-        return 2 * len(times_from(settled - SECOND - self._shape.unit, page.orders)) <= page.count
+        run.step(page, self._shape)
 
     def _begin_at(self, settled: datetime, page: ListedPage, run: ListRun) -> None:
         if self._repeats(run):
             return
         self._before = run
-        self._step(run, page)
+        run.step(page, self._shape)
         self._run = ListRun(settled)
         self._known = times_from(settled - SECOND - self._shape.unit, page.orders)
 
@@ -195,30 +177,18 @@ class Reading:
         if self._repeats(run):
             return
         self._has_ended = True
-        sizes = self._sizes
         if self._is_repeated:
             self.gaps.unproven.append("the last page of the list contains only orders of the pages before")
         if self._shape.is_numbered and self._shape.size:
-            self.gaps.left_out += max(sizes.left_out, self._missing)
-            self.gaps.short_pages = sizes.most if sizes.pages and sizes.most < self._shape.size else 0
-            if self.gaps.short_pages == 1 and not self._said_end:
-                self.gaps.unproven.append("each page has one order, so an empty page may not be the end of the list")
+            self.gaps.left_out += max(self._sizes.left_out, self._missing)
+            self.gaps.add_short_pages(self._sizes.shorter_than(self._shape.size), has_end=self._said_end)
 
     # -- pages that may have moved ---------------------------------------------------------------------------------
 
-    def _must_repeat(self, run: ListRun) -> bool:
-        """Whether orders may have moved from one page of a run to another one between two requests."""
-        if run.pages <= 1 or not run.is_counted or self.gaps.unread or (run.passes > 1 and not run.found):
-            return False
-        if self._until is None:
-            # The next reading begins earlier. In a list that is sorted by anything else, no order moves forward.
-            again_from = (self._first_at or run.since) - self._read_again
-            return self._shape.is_sorted and run.since < again_from
-        return True
-
     def _repeats(self, run: ListRun) -> bool:
         """Read the pages of a run again if they are not proven, and report it if that has not helped."""
-        if not self._must_repeat(run):
+        again_from = None if self._until else (self._first_at or run.since) - self._read_again
+        if self.gaps.unread or not run.may_have_moved(self._shape, again_from):
             return False
         if run.passes == _MOST_PASSES:
             moved = f"{run.pages} pages from {run.since:%FT%TZ} on changed faster than they could be read"
@@ -234,10 +204,7 @@ class Reading:
         self.gaps.untimed += sum(order.updated_at is None for order in new) if self._shape.has_times else 0
         self.gaps.time_example = self.gaps.time_example or page.unread_time
         end = self._until or self._first_at
-        run.found += sum(
-            order.updated_at is None or (run.since <= order.updated_at and (end is None or order.updated_at <= end))
-            for order in new
-        )
+        run.found += sum(order.is_within(run.since, end) for order in new)
 
     # -- parts of a page that fails --------------------------------------------------------------------------------
 

@@ -168,7 +168,7 @@ def _within(orders: Sequence[ListedOrder], since: datetime) -> list[ListedOrder]
     """
     found: dict[str, ListedOrder] = {}
     for order in orders:
-        if order.is_skipped or (order.updated_at is not None and order.updated_at < since):
+        if order.is_skipped or not order.is_within(since):
             continue
         known = found.get(order.order_id)
         if known is None or known.updated_at is None or (order.updated_at or since) >= known.updated_at:

@@ -82,11 +82,11 @@ class PartitionMonitor:
         [state], members = await read_heartbeats(self._client, [self._keys]), await self._members()
         if isinstance(state, Exception):
             raise state
-        beating = {each.name: each for each in state.consumers}
+        with_heartbeat = {each.name: each for each in state.consumers}
         for name, known in members.items():
-            if (beat := beating.pop(_text(name), None)) is not None:
-                members[name] = replace(beat, pending=known.pending, idle=known.idle)
-        consumers = sorted([*members.values(), *beating.values()], key=lambda member: member.name)
+            if (found := with_heartbeat.pop(_text(name), None)) is not None:
+                members[name] = replace(found, pending=known.pending, idle=known.idle)
+        consumers = sorted([*members.values(), *with_heartbeat.values()], key=lambda member: member.name)
         return replace(state, consumers=consumers)
 
     @translating
