@@ -14,6 +14,7 @@ from servers.kinds import KINDS
 from set_ups import SetUp, database
 from support import eventually
 
+from ingest.domain.operating.source_state import State
 from ingest.domain.partitions import Layout
 from ingest.domain.redis_urls.sentinel_url import parse_sentinel_url
 from ingest.domain.source_name import UNNAMED
@@ -155,10 +156,8 @@ async def test_the_status_shows_the_other_partitions_while_a_node_is_down(
 
     left = {queue for queue, node in owners.items() if node is not victim}
     assert status.queue is None
-    assert status.errors.keys() == {"redis"}
-    assert {trouble.queue for trouble in status.troubles} == owners.keys() - left
-    assert {trouble.server for trouble in status.troubles} == {f"127.0.0.1:{victim.port}"}
-    assert status.errors["redis"] == status.troubles[0].text
+    unavailable = [reason.server for reason in status.condition.reasons if reason.state is State.QUEUE_UNAVAILABLE]
+    assert unavailable == [f"redis 127.0.0.1:{victim.port}"]
     assert {queue: state.depth for queue, state in status.partitions.items()} == dict.fromkeys(left, 1)
     assert status.consumers == []
 

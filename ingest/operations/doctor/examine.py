@@ -88,7 +88,9 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         _facts(store_inspection.inspect(backends.postgres_dsn, names), within, StoreUnavailable)
     )
     reading_controls = asyncio.create_task(_facts(controls.read_controls(backends), within, QueueUnavailable))
-    reading_states = asyncio.create_task(read_snapshot([Backends.of(each.settings) for each in subject.sources]))
+    reading_states = asyncio.create_task(
+        read_snapshot([Backends.of(each.settings) for each in subject.sources], checks_store=False)
+    )
     reading_polls = asyncio.create_task(polls.findings(backends.postgres_dsn, names))
     inspecting_outbox = asyncio.create_task(
         _facts(

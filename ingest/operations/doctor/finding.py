@@ -19,6 +19,7 @@ class Area(StrEnum):
     OUTBOX = "outbox"
     UPSTREAM = "upstream"
     SETTINGS = "settings"
+    WORKERS = "workers"
 
 
 class Level(StrEnum):

@@ -21,7 +21,8 @@ _ADVICE = {
     State.QUEUE_UNAVAILABLE: "repair Redis. Orders wait, and none is lost",
     State.REJECTED: "correct the configuration of the source",
 }
-_ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.NO_WORKER, State.REJECTED)
+_AREAS = {POSTGRES: Area.POSTGRES, REDIS: Area.REDIS, "": Area.WORKERS}
+_ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.REJECTED)
 
 
 def findings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -30,14 +31,16 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
         return
     waiting = any(each.condition.has_work for each in snapshot.sources)
     for each in snapshot.notices:
-        if each.reason.state is not State.NO_WORKER or waiting:
+        # The time of a problem that this process has found is unknown. Its own check of the server reports it.
+        is_own = each.reason.server == REDIS and each.reason.since is None
+        if not is_own and (each.reason.state is not State.NO_WORKER or waiting):
             yield _finding(each, each.line(snapshot.at))
 
 
 def _finding(notice: Notice, line: str) -> Finding:
     reason = notice.reason
     server = reason.server.split(" ")[0]
-    checks = Checks({POSTGRES: Area.POSTGRES, REDIS: Area.REDIS}.get(server, Area.UPSTREAM))
+    checks = Checks(_AREAS.get(server, Area.UPSTREAM))
     option = "".join(f" --source {each}" for each in notice.sources if each)
     advice = _DECIDE if reason.needs_operator else _ADVICE.get(reason.state, "").format(option=option)
     is_error = reason.needs_operator or reason.state in _ERRORS

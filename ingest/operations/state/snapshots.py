@@ -176,12 +176,17 @@ class Snapshots:
         return rates
 
 
-async def read_snapshot(sources: Sequence[Backends]) -> Snapshot:
-    """Read one snapshot, which contains no rates. An unavailable server is reported, not raised."""
+async def read_snapshot(sources: Sequence[Backends], *, checks_store: bool = True) -> Snapshot:
+    """Read one snapshot, which contains no rates. An unavailable server is reported, not raised.
+
+    Args:
+        sources: at least one.
+        checks_store: whether to report problems of PostgreSQL that this process finds, and not only those that workers report.
+    """
     dsn = sources[0].postgres_dsn
     try:
         async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
-            return await Snapshots(client, sources, pool=pool).latest()
+            return await Snapshots(client, sources, pool=pool if checks_store else None).latest()
     except (Unavailable, UserError) as error:
         unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
         unknown = [SourceSnapshot(each.source, unread) for each in sources]
