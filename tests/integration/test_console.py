@@ -273,8 +273,8 @@ async def test_an_unavailable_server_is_named_and_no_page_fails(queue_name: str)
 
     assert [response.status for response, _ in answers] == [200] * 5
     for _, page in answers[:4]:
-        assert "Redis is unavailable" in page
-        assert "PostgreSQL is unavailable" in page
+        assert "Queue unavailable: redis" in page
+        assert "Store unavailable: postgres" in page
     assert (audit.status, "database cannot be used" in problem) == (503, True)
 
 
