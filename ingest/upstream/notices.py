@@ -40,7 +40,7 @@ def ignored_notice(notice: Notice, text: str) -> None:
 
 def noticing(on_notice: OnNotice, url: str) -> OnHead | None:
     """Return a function that calls `on_notice` with the notices in the headers of a response. None for a URL without a version."""
-    # Other APIs send no notices, and to name the headers of each response takes 4 % of the CPU of an order at a fast API.
+    # Other APIs send no notices, and to name the headers of each response takes about 2 µs, 3 % of an order at a fast API.
     if (asked := _VERSION_IN_URL.search(url)) is None:
         return None
 
