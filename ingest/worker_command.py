@@ -45,7 +45,7 @@ def _run() -> int:
 
     settings = known.settings
     begin_logs(settings.log_format, settings.log_level, known.unknown)
-    return run_worker(settings, known.sources, _read_again)
+    return run_worker(known, _read_again)
 
 
 def _read_again() -> bytes:

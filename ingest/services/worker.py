@@ -28,8 +28,9 @@ from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.services.configured_sources import ConfiguredSource, configured_sources
 from ingest.services.tracing import require_tracing, tracing_of
 from ingest.services.workers.process_sources import ProcessSources
-from ingest.services.workers.sources_reload import Published, ReadAgain, SourcesReload, never_published
+from ingest.services.workers.sources_reload import RETRY_AFTER, Published, ReadAgain, SourcesReload, never_published
 from ingest.services.workers.worker_report import WorkerReport
+from ingest.settings.packed import LoadedSettings
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
@@ -45,16 +46,18 @@ _log = get_logger("app")
 _GROUPS_AT_ONCE = 10
 
 
-def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_again: ReadAgain) -> int:
+def run_worker(loaded: LoadedSettings, read_again: ReadAgain) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM, and return the exit code.
 
     Args:
-        settings: of the processes.
-        sources: the settings of each source by its name.
+        loaded: the settings of the processes and of their sources.
         read_again: reads the settings, after a file that describes the sources has changed.
     """
-    # Errors in the settings are reported here once, instead of by each process.
-    configured = configured_sources(settings, sources)
+    for name, problem in loaded.rejected.items():
+        _log.error("source_failed", source=name, problem=problem, retry_in=RETRY_AFTER)
+    settings, sources = loaded.settings, loaded.sources
+    # If all sources have errors, these are reported here once. Otherwise, each process tries the sources with errors again.
+    configured, _ = configured_sources(settings, sources)
     listener = listen_for_metrics(settings.metrics_host, settings.metrics_port, "INGEST_METRICS_PORT")
     if not asyncio.run(
         done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, sources, listener))
@@ -70,12 +73,12 @@ def run_worker(settings: "Settings", sources: "Mapping[str, Settings]", read_aga
     published: Published = never_published
     files = [] if settings.sources is None else [Path(settings.sources)]
     if files or any(own.followed for own in sources.values()):
-        reload = SourcesReload(files, sources, read_again)
+        reload = SourcesReload(files, loaded, read_again)
         published = reload.published
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, configured, published, shared_metrics, slot, f"{identity}-{slot}"),
+            partial(_worker_process, loaded, configured, published, shared_metrics, slot, f"{identity}-{slot}"),
             on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
@@ -158,7 +161,7 @@ async def prepare(
 
 
 def _worker_process(
-    settings: "Settings",
+    loaded: LoadedSettings,
     configured: Mapping[str, ConfiguredSource],
     published: Published,
     shared_metrics: SharedMetrics,
@@ -166,6 +169,8 @@ def _worker_process(
     name: str,
     lifeline: int,
 ) -> int:
+    settings = loaded.settings
+
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
@@ -174,7 +179,7 @@ def _worker_process(
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with tracing_of(settings, "worker"):
-                process = ProcessSources(settings, configured, published, shared_metrics, slot, name)
+                process = ProcessSources(settings, loaded.sources, configured, published, shared_metrics, slot, name)
                 await process.run(shutdown, partial(metrics.ready.set, 1.0))
 
     return run_to_the_end(main)

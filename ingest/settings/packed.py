@@ -16,11 +16,13 @@ class LoadedSettings(NamedTuple):
         settings: of the process.
         sources: of each source that the process runs, by name.
         unknown: a line for each unknown setting.
+        rejected: the problem of each source that cannot be used, by name.
     """
 
     settings: "Settings"
     sources: "Mapping[str, Settings]"
     unknown: Sequence[str]
+    rejected: Mapping[str, str]
 
 
 _Parts = tuple[Mapping[str, Any], Mapping[str, Path], str]
@@ -67,6 +69,11 @@ class Values:
         """See `Settings.file_of`."""
         return self._files.get(name)
 
+    def parts(self) -> "_Parts":
+        """Return the parts that these values were made of."""
+        values = {name: value for name, value in vars(self).items() if name not in {"_files", "source"}}
+        return values, self._files, self.source
+
     def __eq__(self, other: object) -> bool:
         """Whether both have the same values. A value from a file may differ: it is read again whenever the file changes."""
         if not isinstance(other, Values) or self._files != other._files:
@@ -80,16 +87,18 @@ class Values:
 def pack_settings(loaded: LoadedSettings) -> bytes:
     """Return the settings as bytes for `unpack_settings`."""
     sources = {name: _parts(settings) for name, settings in loaded.sources.items()}
-    return pickle.dumps((_parts(loaded.settings), sources, tuple(loaded.unknown)))
+    return pickle.dumps((_parts(loaded.settings), sources, tuple(loaded.unknown), dict(loaded.rejected)))
 
 
 def unpack_settings(data: bytes) -> LoadedSettings:
     """Return the settings packed by a process of this service, with the value attributes of `Settings`."""
-    parts, sources, unknown = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
-    return LoadedSettings(_values(parts), {name: _values(own) for name, own in sources.items()}, unknown)
+    parts, sources, unknown, rejected = pickle.loads(data)  # noqa: S301  other programs cannot write into the pipe
+    return LoadedSettings(_values(parts), {name: _values(own) for name, own in sources.items()}, unknown, rejected)
 
 
-def _parts(settings: "Settings") -> _Parts:
+def _parts(settings: "Settings | Values") -> _Parts:
+    if isinstance(settings, Values):
+        return settings.parts()
     values = {name: getattr(settings, name) for name in type(settings).model_fields}
     plain = {name: Secret(value.get_secret_value()) if _is_secret(value) else value for name, value in values.items()}
     files = {name: file for name in values if (file := settings.file_of(name)) is not None}

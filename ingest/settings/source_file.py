@@ -68,6 +68,24 @@ def source_settings(settings: "Settings", only: Collection[str] | None = None) -
     return _settings_of(settings, values_of, only)
 
 
+def usable_source_settings(
+    settings: "Settings", only: Collection[str] | None = None
+) -> "tuple[dict[str, Settings], dict[str, str]]":
+    """As `source_settings`, but one source that cannot be used does not keep the others from running.
+
+    Returns:
+        The settings of the usable sources, and the problems of the others, by name.
+
+    Raises:
+        ConfigError: the file cannot be used, or not one source in it.
+    """
+    rejected: dict[str, str] = {}
+    sources = _settings_of(settings, values_of, only, rejected)
+    if not sources:
+        raise ConfigError("; ".join(rejected.values()))
+    return sources, rejected
+
+
 def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":
     """As `source_settings`, for a process that sends no requests to external APIs. It does not need their credentials.
 
@@ -78,18 +96,28 @@ def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings
 
 
 def _settings_of(
-    settings: "Settings", read: Callable[[Any, Path], SourceValues], only: Collection[str] | None = None
+    settings: "Settings",
+    read: Callable[[Any, Path], SourceValues],
+    only: Collection[str] | None = None,
+    rejected: dict[str, str] | None = None,
 ) -> "dict[str, Settings]":
+    """Return the settings of the sources. Their problems are added to `rejected`, or raised without it."""
     if settings.sources is None:
         return {UNNAMED: settings}
     file, text, tables = _read_tables(settings)
     sources = {}
     for name, table in tables.items():
-        if only is None or name in only:
+        if only is not None and name not in only:
+            continue
+        try:
             with _located(file, text, ("sources", name)):
                 found = _values_in(table, file.parent, read)
                 own = settings.of_source(name, found.values, found.files, found.webhook)
                 sources[name] = _with_placeholder(own) if read is values_of else own
+        except ConfigError as error:
+            if rejected is None:
+                raise
+            rejected[name] = str(error)
     with _located(file, text, ("sources",)):
         _require_equal_limits(sources)
     return sources

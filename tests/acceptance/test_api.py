@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
+import webhook_requests as made
 from acceptance.commands import WorkerCommand, is_refused
 from redis.asyncio import Redis
 from support import Cli, eventually
@@ -154,6 +155,33 @@ async def test_one_command_serves_all_sources_and_counts_each(
     assert [await redis.xlen(Keys.of(f"{queue_name}/{name}").stream) for name in ("a", "b")] == [3, 5]
     for name, count in (("a", 3), ("b", 5)):
         assert f'ingest_api_accepted_total{{origin="api",source="{name}"}} {count}.0' in page
+    assert await api.stop() == 0
+
+
+async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(start: Start, tmp_path: Path) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    sources.write_text(
+        "".join(
+            f'[sources.{name}]\nupstream.url = "https://{name}.example/{{order_id}}"\n'
+            f'webhook = {{ profile = "shopify", secret_files = ["{name}.secret"] }}\n'
+            for name in ("a", "b")
+        )
+    )
+    (tmp_path / "b.secret").write_text(made.SECRET)
+    api = start(sources=sources)
+    url = await url_of(api)
+
+    async with alone() as http:
+
+        async def responds(name: str, status: int, text: str) -> bool:
+            async with http.post(f"{url}/v1/webhooks/{name}", data=body, headers=made.shopify(body)) as response:
+                return response.status == status and text in await response.text()
+
+        await eventually(lambda: responds("b", 200, "accepted"), within=60)
+        assert await responds("a", 503, "no_secret")
+        assert "a.secret" in (await api.says("secret_not_reloaded"))["settings"]
+        (tmp_path / "a.secret").write_text(made.SECRET)
+        await eventually(lambda: responds("a", 200, "accepted"), within=60)
     assert await api.stop() == 0
 
 

@@ -133,6 +133,54 @@ async def test_a_source_that_cannot_be_opened_does_not_hold_up_the_others(
     assert await command.stop() == 0
 
 
+async def test_a_missing_secret_and_a_broken_mapping_keep_no_other_source_down_at_start(
+    shops: Shops, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text("[order")
+    shops.write(a='upstream.token_file = "token"', b='mapping = "own.toml"')
+    for name in "abc":
+        await shops[name].enqueue(*ids(5, name))
+
+    command = workers.start(processes=1)
+
+    assert "token" in (await command.says("source_failed", source="a"))["problem"]
+    assert "own.toml" in (await command.says("source_failed", source="b"))["problem"]
+    await shops.stored("c", ids(5, "c"), within=60)
+    (tmp_path / "token").write_text("a-token")
+    (tmp_path / "own.toml").write_text(MAPPING.format(country="NO"))
+    for name in "ab":
+        await shops.stored(name, ids(5, name), within=60)
+    assert await command.stop() == 0
+
+
+async def test_an_invalid_source_keeps_its_settings_while_the_others_are_reloaded(
+    shops: Shops, workers: Workers
+) -> None:
+    command = workers.start(processes=1)
+    await shops["a"].enqueue(*ids(5, "a"))
+    await shops.stored("a", ids(5, "a"), within=60)
+
+    shops.write(a='upstream.token_file = "token"', b="concurrency = 3")
+
+    assert "token" in (await command.says("sources_not_reloaded"))["problem"]
+    await command.says("sources_reloaded", added=[], changed=["b"], removed=[])
+    await shops["a"].enqueue(*ids(9, "later"))
+    await shops.stored("a", ids(9, "later"), within=60)
+    assert not command.events("stopped", source="a")
+    assert await command.stop() == 0
+
+
+async def test_a_worker_ends_if_every_source_fails(shops: Shops, workers: Workers, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[order")
+    shops.write("a", "b", a='upstream.token_file = "token"', b='mapping = "own.toml"')
+
+    command = workers.start(processes=1)
+
+    assert await command.exit_code() == 2
+    assert command.events("source_failed", source="a")
+    assert "own.toml" in str(command.log[-1]["text"])
+
+
 # -- reload ---------------------------------------------------------------------------------------------------
 
 

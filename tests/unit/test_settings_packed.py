@@ -17,7 +17,7 @@ def test_every_value_arrives_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", "t0ken")
     read = load_settings(concurrency=7)
 
-    settings, sources, unknown = unpack_settings(packed(read, "a line"))
+    settings, sources, unknown, _ = unpack_settings(packed(read, "a line"))
 
     assert {name: plain(getattr(settings, name)) for name in Settings.model_fields} == {
         name: plain(getattr(read, name)) for name in Settings.model_fields
@@ -69,4 +69,4 @@ def plain(value: object) -> object:
 
 
 def packed(settings: Settings, *unknown: str) -> bytes:
-    return pack_settings(LoadedSettings(settings, {"": settings}, unknown))
+    return pack_settings(LoadedSettings(settings, {"": settings}, unknown, {}))

@@ -11,7 +11,8 @@ import msgspec
 
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.declaration import WebhookError, below
-from ingest.api.webhooks.webhook import Webhook, compile_webhook
+from ingest.api.webhooks.secret_files import SecretFiles
+from ingest.api.webhooks.webhook import OpenSecrets, Webhook, compile_webhook
 from ingest.domain.durations import parse_duration
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import Keys, describe_error, describe_location
@@ -56,13 +57,13 @@ def compile_webhooks(text: str, folder: Path) -> list[Webhook]:
     return [_compile(name, table, folder) for name, table in tables.items()]
 
 
-def compile_table(name: str, table: Any, folder: Path) -> Webhook:
+def compile_table(name: str, table: Any, folder: Path, open_secrets: OpenSecrets = SecretFiles) -> Webhook:
     """Compile the table of a single webhook.
 
     Raises:
         WebhookError: It cannot be used. Its keys begin at the table.
     """
-    return compile_webhook(name, _convert(_in_seconds(table), declaration.WebhookDeclaration), folder)
+    return compile_webhook(name, _convert(_in_seconds(table), declaration.WebhookDeclaration), folder, open_secrets)
 
 
 def _in_seconds(table: Any) -> Any:

@@ -42,6 +42,8 @@ _STATUS = {
 }
 
 TEXT_PLAIN = "text/plain"
+# Seconds until a sender tries again whose secret cannot be read.
+_NO_SECRET = 30.0
 _PATH = "/v1/webhooks/{webhook}"
 _WEBHOOK = Parameter("webhook", "path", "The webhook's name.", is_required=True)
 _CHALLENGE = Documentation(
@@ -124,6 +126,11 @@ class WebhookRoutes:
     async def receive(self, request: web.Request, _: Caller) -> web.Response:
         """Respond to one request."""
         receiver = self._receiver(request)
+        if not receiver.webhook.secrets.keys:
+            refused = Refused(WebhookResult.UNAVAILABLE, "no_secret", "the files of its secrets cannot be read")
+            self._count(receiver, refused.result)
+            self._log_refused(receiver, refused)
+            raise busy(503, refused.code, "the webhook has no secret right now", _NO_SECRET)
         try:
             body = await read_body(request, self.limits)
         except Problem as problem:

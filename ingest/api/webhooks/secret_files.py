@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from ingest.api.webhooks.keys import Key, ParseKey
 from ingest.files.regular import read_text
@@ -26,6 +27,13 @@ class SecretFiles:
         self._paths = tuple(paths)
         self._parse = parse
         self.keys: Sequence[Key] = self._read()
+
+    @classmethod
+    def unread(cls, paths: Sequence[Path], parse: ParseKey) -> Self:
+        """Return files that are read when they are watched."""
+        made = cls((), parse)
+        made._paths = tuple(paths)
+        return made
 
     def watched(self) -> WatchedFiles:
         """The files, read at the start of a process and when they change. An unusable file then changes nothing.

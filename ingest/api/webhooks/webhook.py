@@ -1,7 +1,7 @@
 """A compiled webhook contains everything that is needed to check and read its requests."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.challenge import Challenge, compile_challenge
 from ingest.api.webhooks.declaration import WebhookError, below
-from ingest.api.webhooks.keys import hmac_key
+from ingest.api.webhooks.keys import ParseKey, hmac_key
 from ingest.api.webhooks.places import (
     EachPlace,
     HeaderPlace,
@@ -65,13 +65,19 @@ class Webhook:
         return _matches(self.profile.events or (), event) and not _matches(self.profile.ignore, event)
 
 
-def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder: Path) -> Webhook:
-    """Compile a webhook, and read its secrets.
+OpenSecrets = Callable[[Sequence[Path], ParseKey], SecretFiles]
+
+
+def compile_webhook(
+    name: str, declared: declaration.WebhookDeclaration, folder: Path, open_secrets: OpenSecrets = SecretFiles
+) -> Webhook:
+    """Compile a webhook.
 
     Args:
         name: The name of the webhook.
         declared: The content of the file.
         folder: The folder of the file. Paths of secrets are relative to it.
+        open_secrets: Opens the files of secrets. The default reads them.
 
     Raises:
         WebhookError: It cannot be used.
@@ -88,7 +94,7 @@ def compile_webhook(name: str, declared: declaration.WebhookDeclaration, folder:
     _check_readable(declared, profile)
     paths = [folder / path for path in declared.secret_files]
     try:
-        secrets = SecretFiles(paths, profile.parse_key)
+        secrets = open_secrets(paths, profile.parse_key)
     except ValueError as error:
         raise WebhookError(str(error), ("secret_files",)) from None
     with below("document"):

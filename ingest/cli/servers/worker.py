@@ -25,7 +25,7 @@ def work_here(loaded: "LoadedSettings", read_again: "ReadAgain") -> int:
 
     settings = loaded.settings
     begin_logs(settings.log_format, settings.log_level, loaded.unknown)
-    return run_worker(settings, unpack_settings(pack_settings(loaded)).sources, read_again)
+    return run_worker(unpack_settings(pack_settings(loaded))._replace(settings=settings), read_again)
 
 
 def worker(
@@ -65,15 +65,16 @@ def worker(
     def read() -> LoadedSettings:
         settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
         unknown = unknown_settings(os.environ, names_in_dot_env())
-        return LoadedSettings(settings, _chosen(settings, source), unknown)
+        sources, rejected = _chosen(settings, source)
+        return LoadedSettings(settings, sources, unknown, rejected)
 
     work: Work = context.obj
     raise typer.Exit(work(read(), lambda: pack_settings(read())))
 
 
-def _chosen(settings: "Settings", names: list[str] | None) -> "dict[str, Settings]":
+def _chosen(settings: "Settings", names: list[str] | None) -> "tuple[dict[str, Settings], dict[str, str]]":
     from ingest.domain.source_name import chosen_sources
-    from ingest.settings.source_file import source_names, source_settings
+    from ingest.settings.source_file import source_names, usable_source_settings
 
     # A worker of a few sources does not need the secrets of the others.
-    return source_settings(settings, chosen_sources(names, source_names(settings)))
+    return usable_source_settings(settings, chosen_sources(names, source_names(settings)))

@@ -25,6 +25,7 @@ from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
+from ingest.api.webhooks.secret_files import SecretFiles
 from ingest.api.webhooks.source_webhook import webhook_of
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.entry_kind import EntryKind
@@ -54,7 +55,7 @@ class ServedSources:
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """Read the sources and their webhooks, with the secrets, from files.
+        """Read the sources and their webhooks from files.
 
         Raises:
             ConfigError: one of them is invalid.
@@ -66,7 +67,8 @@ class ServedSources:
 def _webhooks_of(settings: Settings) -> Sequence[Webhook]:
     """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file."""
     if settings.source:
-        webhook = webhook_of(settings)
+        # A missing secret keeps neither other webhooks nor the API from working. Its file is watched.
+        webhook = webhook_of(settings, SecretFiles.unread)
         return [] if webhook is None else [webhook]
     return load_webhooks(settings.webhooks) if settings.webhooks is not None else []
 

@@ -1,7 +1,6 @@
 """The sources of one worker process: their shared parts, their workers, and the changes of the sources file."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,12 +9,11 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.operations.leased import while_renewed
 from ingest.process.lifecycle import unless
-from ingest.services.configured_sources import ConfiguredSource
+from ingest.services.configured_sources import ConfiguredSource, checked_source
 from ingest.services.worker_parts import open_worker
 from ingest.services.workers.shared_parts import SharedParts, shared_parts
 from ingest.services.workers.source_workers import SourceWorkers
 from ingest.services.workers.sources_reload import Published
-from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 
@@ -31,7 +29,8 @@ class ProcessSources:
 
     Args:
         settings: of the process.
-        configured: the sources at the start of the command.
+        sources: at the start of the command.
+        configured: those of them that can be used.
         published: returns changes.
         shared_metrics: of the processes.
         name: of the consumers of this process.
@@ -40,6 +39,7 @@ class ProcessSources:
     def __init__(
         self,
         settings: "Settings",
+        sources: "Mapping[str, Settings]",
         configured: Mapping[str, ConfiguredSource],
         published: Published,
         shared_metrics: SharedMetrics,
@@ -47,6 +47,7 @@ class ProcessSources:
         name: str,
     ) -> None:
         self._settings = settings
+        self._sources = sources
         self._configured = configured
         self._published = published
         self._shared_metrics = shared_metrics
@@ -66,7 +67,7 @@ class ProcessSources:
             def opened(settings: "Settings") -> AbstractAsyncContextManager[Worker]:
                 return self._opened(settings, shared)
 
-            self._number, sources = self._published(0) or (0, self._at_start())
+            self._number, sources = self._published(0) or (0, self._sources)
             # A process that was killed in this slot may have run sources that are removed now.
             for name in self._shared_metrics.sources():
                 if name not in sources:
@@ -76,9 +77,6 @@ class ProcessSources:
             await while_renewed(
                 while_renewed(workers.run(sources, self._changed), shared.controls.run()), shared.jobs.run()
             )
-
-    def _at_start(self) -> "dict[str, Settings]":
-        return {name: configured.settings for name, configured in self._configured.items()}
 
     async def _changed(self) -> "Mapping[str, Settings]":
         """Wait until other sources are published, and return them."""
@@ -95,7 +93,7 @@ class ProcessSources:
             source = known.source
         else:
             # Compiling a mapping takes tens of milliseconds.
-            source = await asyncio.to_thread(source_of, settings, os.environ)
+            source = await asyncio.to_thread(checked_source, settings)
         metrics = WorkerMetrics.on(self._shared_metrics, self._slot, source.name)
         async with open_worker(settings, source, metrics, shared) as worker:
             yield worker

@@ -2,7 +2,7 @@
 
 A process that ends afterwards reads and checks the settings, because the code for this takes tens of MB, and publishes them in shared memory. The
 worker processes look there every second, and processes that are started later begin with them. If a file cannot be used, the problem is
-logged, and the settings before stay.
+logged, and the settings before stay. If a source cannot be used, this applies to that source only.
 """
 
 import signal
@@ -17,7 +17,7 @@ from ingest.files.watch import CHECK_EVERY, Identity, identity_of
 from ingest.process.child import Child
 from ingest.process.shared_bytes import SharedBytes
 from ingest.services.configured_sources import configured_sources
-from ingest.settings.packed import unpack_settings
+from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _log = get_logger("sources")
 _CAPACITY = 64 * 1024 * 1024
 _PROBLEM = 16 * 1024
 # Seconds until the next try to use a file that cannot be used. The reason may be another file that it names.
-_RETRY_AFTER = 30.0
+RETRY_AFTER = 30.0
 
 _Identities = dict[Path, Identity]
 
@@ -57,21 +57,22 @@ class SourcesReload:
 
     Args:
         files: the sources file, or none.
-        sources: at the start, which name the other files.
+        loaded: the sources at the start, which name the other files.
         read_again: reads the settings.
     """
 
-    def __init__(self, files: Sequence[Path], sources: "Mapping[str, Settings]", read_again: ReadAgain) -> None:
+    def __init__(self, files: Sequence[Path], loaded: LoadedSettings, read_again: ReadAgain) -> None:
         self._files = tuple(files)
-        self._sources = sources
+        self._sources = loaded.sources
+        self._number = 0
         self._read_again = read_again
         self._published = SharedBytes(_CAPACITY)
         self._problem = SharedBytes(_PROBLEM)
-        self._seen: _Identities = {file: identity_of(file) for file in files} | _followed(sources)
+        self._seen: _Identities = {file: identity_of(file) for file in files} | _followed(self._sources)
         # None if they were read while they changed.
         self._used: _Identities | None = self._seen
         self._reason = ""
-        self._retry_at = float("inf")
+        self._retry_at = time.monotonic() + RETRY_AFTER if loaded.rejected else float("inf")
         self._logged = ""
         self.child = Child("reload", self._read, on_end=self._ended, is_kept=False)
 
@@ -113,15 +114,21 @@ class SourcesReload:
         problem = (
             self._problem.read()[1].decode() if not code else f"the process that reads it has ended with code {code}"
         )
-        if not problem:
-            self._logged = ""
-            before, self._sources = self._sources, unpack_settings(self._published.read()[1]).sources
+        if self._published.number > self._number:
+            self._number, data = self._published.read()
+            before, self._sources = self._sources, unpack_settings(data).sources
             if self._used is not None:
                 # Another file may be named now. Its content was identified before it was read, so that no later change is missed.
-                self._used = {file: self._used[file] for file in self._files} | _followed(self._sources)
-            _log.info("sources_reloaded", file=self._reason, **_differences(before, self._sources))
+                followed = _followed(self._sources)
+                self._used = followed | {
+                    file: self._used[file] for file in (*self._files, *followed) if file in self._used
+                }
+            if not problem or before != self._sources:
+                _log.info("sources_reloaded", file=self._reason, **_differences(before, self._sources))
+        if not problem:
+            self._logged = ""
             return
-        self._retry_at = time.monotonic() + _RETRY_AFTER
+        self._retry_at = time.monotonic() + RETRY_AFTER
         if problem != self._logged:
             self._logged = problem
             _log.error("sources_not_reloaded", file=self._reason, problem=problem)
@@ -134,10 +141,12 @@ class SourcesReload:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         problem = ""
         try:
-            data = self._read_again()
-            loaded = unpack_settings(data)
-            configured_sources(loaded.settings, loaded.sources)
-            self._published.publish(data)
+            loaded = unpack_settings(self._read_again())
+            _, unusable = configured_sources(loaded.settings, loaded.sources)
+            rejected = {**loaded.rejected, **unusable}
+            kept = {name: self._sources[name] for name in rejected if name in self._sources}
+            self._published.publish(pack_settings(loaded._replace(sources={**loaded.sources, **kept})))
+            problem = "; ".join(rejected.values())
         except UserError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001  reported by the supervisor, which keeps the settings before
