@@ -30,7 +30,7 @@ class ProcessSources:
     Args:
         settings: of the process.
         sources: at the start of the command.
-        configured: those of them that can be used.
+        configured: the sources that can be used.
         published: returns changes.
         shared_metrics: of the processes.
         name: of the consumers of this process.
