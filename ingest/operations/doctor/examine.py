@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.errors import ConfigError, QueueUnavailable, StoreUnavailable
 from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import controls, outbox, polls, postgres, removed_sources, servers, states, upstream
@@ -179,6 +179,9 @@ async def _facts(inspecting: Coroutine[Any, Any, _Facts], within: float, problem
     try:
         async with asyncio.timeout(within):
             return await inspecting
+    except ConfigError:
+        # A setting that cannot be used is not a state of its server.
+        raise
     except problem as error:
         return error
     except TimeoutError:
