@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -147,10 +148,15 @@ async def test_the_log_a_metric_status_and_doctor_name_the_server_and_its_troubl
     worker = scene.workers.start(processes=1, concurrency=20, metrics_port=port)
     await worker.says("process_started")
 
+    def is_named(condition: dict[str, Any]) -> bool:
+        start = f"{kind}, partition {queue}: "
+        return any(
+            each["server"] == f"redis {server}" and each["text"].startswith(start) for each in condition["reasons"]
+        )
+
     async def is_shown_by_status() -> bool:
         done = await asyncio.to_thread(scene.cli.run, "status", "--json", env=scene.workers.env)
-        found = {each["queue"]: each for each in json.loads(done.stdout)["troubles"]}
-        return queue in found and (found[queue]["server"], found[queue]["kind"]) == (server, kind)
+        return is_named(json.loads(done.stdout)["condition"])
 
     async def is_shown_by_doctor() -> bool:
         done = await asyncio.to_thread(scene.cli.run, "doctor", "--json", env=scene.workers.env)
@@ -160,7 +166,7 @@ async def test_the_log_a_metric_status_and_doctor_name_the_server_and_its_troubl
     async def is_shown_by_top() -> bool:
         done = await asyncio.to_thread(scene.cli.run, "top", "--once", "--json", env=scene.workers.env)
         [source] = json.loads(done.stdout)["sources"]
-        return (queue, server, kind) in [(each["queue"], each["server"], each["kind"]) for each in source["troubles"]]
+        return is_named(source["condition"])
 
     async def is_exported() -> bool:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:

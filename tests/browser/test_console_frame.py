@@ -87,7 +87,7 @@ async def test_live_data_follow_without_a_reload_and_keep_the_focus(signed_in: S
     assert focused is not None
     assert focused["name"] == CALM
     await control(other, "resume", CALM)
-    await row.get_by_text("running", exact=True).wait_for(timeout=_WITHIN)
+    await row.get_by_text("idle", exact=True).wait_for(timeout=_WITHIN)
 
 
 async def test_an_open_page_leads_to_the_login_when_the_session_has_ended(signed_in: SignIn) -> None:
