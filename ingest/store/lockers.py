@@ -45,9 +45,10 @@ class Locker:
 
     @property
     def text(self) -> str:
-        """The lock in one line."""
+        """The lock in one line, with the statement that ends it."""
         lasting = "" if self.seconds is None else f", whose transaction has been open for {self.seconds:.0f} s,"
-        return f"the session {self.pid} of the role {self.role}{lasting} has locked the table {self.table}"
+        ending = f"wait, or end it with `SELECT pg_terminate_backend({self.pid})`"
+        return f"the session {self.pid} of the role {self.role}{lasting} has locked the table {self.table}: {ending}"
 
 
 class _Connection(Protocol):

@@ -93,7 +93,7 @@ async def locked_table(stage: Stage, operator: ConsoleOperator) -> None:
         await shop.enqueue(*ids(50))
 
         shown = await operator.sees(
-            "/", r"The table of orders is locked\. The session \d+ of the role \S+ .*?backend\(\d+\);"
+            "/", r"Store unavailable: postgres\. The session \d+ of the role \S+ .*?backend\(\d+\)"
         )
         statement = re.search(r"SELECT pg_terminate_backend\(\d+\)", shown)
         assert statement is not None
@@ -101,7 +101,7 @@ async def locked_table(stage: Stage, operator: ConsoleOperator) -> None:
             await shop.sql(statement[0])
 
         await stage.stores(SHOP, 50)
-        await operator.sees("/", "(?s)^(?!.*The table of orders is locked).")
+        await operator.sees("/", "(?s)^(?!.*has locked the table).")
 
 
 async def redis_full(stage: Stage, operator: ConsoleOperator) -> None:

@@ -332,4 +332,4 @@ async def test_live_data_is_sent_as_events_until_the_key_is_revoked(api: Api, ac
         await response.content.read()
 
     assert b"data: " in first
-    assert b"no worker is running" in first
+    assert b"No worker is running" in first
