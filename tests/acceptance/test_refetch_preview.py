@@ -45,9 +45,9 @@ class Site:
 
 @asynccontextmanager
 async def opened(scene: Scene, cli: Cli, folder: Path) -> AsyncIterator[Site]:
-    operate = [Scope.READ, Scope.OPERATE]
+    operate = [Scope.READ, Scope.PERSONAL, Scope.OPERATE]
     file, limit = folder / "keys", limit_of(10_000, 10_000)
-    keys = {"read": api_keys.create(file, "read", [Scope.READ], limit)[0]}
+    keys = {"read": api_keys.create(file, "read", [Scope.READ, Scope.PERSONAL], limit)[0]}
     for source in (SHOP, OTHER):
         keys[source] = api_keys.create(file, source, operate, limit, [source])[0]
     async with AsyncExitStack() as stack:

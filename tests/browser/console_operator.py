@@ -17,7 +17,7 @@ from ingest.domain.api_key import Scope
 from ingest.operations import api_keys
 from ingest.operations.api_keys import limit_of
 
-_SCOPES = [Scope.READ, Scope.OPERATE, Scope.ERASE, Scope.ENQUEUE]
+_SCOPES = [Scope.READ, Scope.PERSONAL, Scope.OPERATE, Scope.ERASE, Scope.ENQUEUE]
 _OFTEN = 0.25
 
 
