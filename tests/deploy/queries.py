@@ -41,6 +41,9 @@ _NEED_TROUBLE = (
     # Only for a queue with several partitions.
     "job_source_partition:ingest_partition_depth:max",
     "IngestPartitionStuck",
+    # A source has a state of trouble only while there is a cause.
+    "IngestSourceCannotWork",
+    "IngestThrottled",
 )
 
 
