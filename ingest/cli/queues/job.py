@@ -45,9 +45,10 @@ _JOBS: "Listing[Job]" = Listing(
 def job() -> None:
     """Manage jobs, the resumable changes of many orders.
 
-    A replay, drop or export of dead letters, a run of retries, a fetch of many orders and its preview, a remap, and a backfill are jobs. If the process of a job dies, another process continues it
-    within seconds: a worker for backfills, previews and remaps, a process of `ingest api` for all others. You can also continue
-    a job with `ingest job resume`, and a backfill with `ingest backfill resume`. No dead letter or retry is changed or exported twice.
+    A replay, drop or export of dead letters, a run of retries, a fetch of many orders and its preview, a remap, and a backfill are
+    jobs. If the process of a job dies, another process continues it within seconds: a worker for backfills, previews and remaps, a
+    process of `ingest api` for all others. You can also continue a job with `ingest job resume`, and a backfill with `ingest backfill
+    resume`. No dead letter or retry is changed or exported twice.
 
     Examples:
     `ingest job list` lists the newest jobs with their progress.

@@ -88,7 +88,7 @@ class Pauses:
         self.asked_until = 0.0
         self._rejections = 0
         self._throttled_at: float | None = None
-        self._asked_until = 0.0
+        self._named_until = 0.0
         self._error = ASKED_TO_WAIT
         self._successes = 0
         self._rejected_at = clock()
@@ -146,7 +146,7 @@ class Pauses:
         if self._throttled_at is None or self._until < now - _ANSWERED_WITHIN:
             self._throttled_at = None
             return None
-        is_asked = self._asked_until > now
+        is_asked = self._named_until > now
         if not is_asked and self._rejections < _MANY:
             return None
         return Throttling(now - self._throttled_at, max(0.0, self._until - now), self._error, is_asked)
@@ -155,7 +155,7 @@ class Pauses:
         now = self._clock()
         self._throttled_at = now if self._throttled_at is None else self._throttled_at
         self._error = error
-        self._asked_until = max(self._asked_until, now + asked if asked >= self._shared_from else 0.0)
+        self._named_until = max(self._named_until, now + asked if asked >= self._shared_from else 0.0)
 
     def _note(self, seconds: float) -> None:
         """Note a pause for the other processes."""
@@ -208,6 +208,6 @@ class Pauses:
 
     def resume(self) -> None:
         """End every pause, because the API works again."""
-        self._until = self._next_start = self._asked_until = 0.0
+        self._until = self._next_start = self._named_until = 0.0
         self._rejections = 0
         self._throttled_at = None

@@ -99,7 +99,8 @@ class Writer:
     async def write(self, items: Sequence[Item], locks: Locks = Locks.NONE, *, to_the_end: bool = False) -> Written:
         """Write the rows, waiting while PostgreSQL is unavailable.
 
-        Rejected and locked rows are found by halving. Rows that are locked, or need a locked table, are left out, and a suppressed row is written in a separate statement.
+        Rejected and locked rows are found by halving. Rows that are locked, or need a locked table, are left out, and a suppressed row is
+        written in a separate statement.
         Returns early, with untried rows, if rows are too slow together, and, unless `to_the_end`, if several rows are rejected and
         none is accepted.
         """

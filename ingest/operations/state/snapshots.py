@@ -24,7 +24,7 @@ from ingest.operations.state.store_checks import StoreChecks
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
-from ingest.queue.operate.server_memory import ServerMemory, read_memory
+from ingest.queue.operate.server_memory import read_memory
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.connections.pool import Pool
@@ -85,9 +85,6 @@ class Snapshots:
                 self._read_at = now
             return self._latest
 
-    def _servers(self, problem: str = "", memory: ServerMemory | None = None) -> Servers:
-        return Servers(problem, memory)
-
     async def _read(self, now: float) -> Snapshot:
         try:
             return await self._read_all(now)
@@ -98,7 +95,7 @@ class Snapshots:
                 SourceSnapshot(name, Condition(State.QUEUE_UNAVAILABLE, reasons, has_work=True))
                 for name in self._sources
             ]
-            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), self._servers(str(error)))
+            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), Servers(str(error)))
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
@@ -145,7 +142,7 @@ class Snapshots:
         self._trends.append(
             {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
         )
-        return snapshot_of(at, sources, controls, tuple(self._trends), self._servers(memory=memory))
+        return snapshot_of(at, sources, controls, tuple(self._trends), Servers(memory=memory))
 
     async def _controls(self, known: Controls) -> Controls:
         """The controls, or none if the user lacks the right to read them."""

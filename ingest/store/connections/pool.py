@@ -27,11 +27,10 @@ _LOCK_SHARE = 2 / 15
 # Seconds of a statement from which on its source counts as slow. A usual batch takes less than a tenth.
 _SLOW = 0.5
 
-_Fetch = Callable[[Reconnecting], Awaitable[list[asyncpg.Record]]]
-
-
-# Seconds for which a statement waits for a lock before the locked tables are looked for. A share of the longest wait.
+# The share of the longest wait for a lock after which the locked tables are looked for.
 _LOOK_SHARE = 0.5
+
+_Fetch = Callable[[Reconnecting], Awaitable[list[asyncpg.Record]]]
 
 
 class SourceConnection:

@@ -33,7 +33,7 @@ def backfill(
     version is stored. Erased orders are left out.
 
     The orders are enqueued in small portions, so that live orders do not wait behind them. A backfill is a job with a number
-    and continues if this process dies. A worker then runs it within a minute, or you resume it. A source
+    and continues if this process dies. A worker then runs it within 20 seconds, or you resume it. A source
     has at most one unfinished backfill. A dry run counts as one.
 
     Ctrl-C cancels the backfill. It can be resumed.

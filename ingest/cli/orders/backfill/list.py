@@ -14,7 +14,7 @@ from ingest.process.interrupt import run_interruptible
 def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List backfills, the newest first. Changes nothing.
 
-    Missing and outdated orders were enqueued, except in a dry run. A waiting backfill is continued by a worker within a minute, or by `ingest backfill resume`.
+    Missing and outdated orders were enqueued, except in a dry run. A worker continues a waiting backfill within 20 seconds, or you do with `ingest backfill resume`.
 
     Examples:
     `ingest backfill list` lists the newest 50 of all sources.
