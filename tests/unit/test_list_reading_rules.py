@@ -456,7 +456,20 @@ def test_a_row_may_have_changed_within_the_unit_of_its_version() -> None:
     assert not clock.may_have_changed(START, START, late)
     assert not clock.may_have_changed(START, START + SECOND, early)
     assert ListClock(hour + timedelta(minutes=10)).again_before(hour) == hour + timedelta(minutes=7.5)
+    assert ListClock(hour + timedelta(hours=3)).again_before(hour) == hour + timedelta(hours=1, seconds=4)
     assert times_of([ListedOrder("1")], clock) == ([None], [None], [None])
+
+
+@pytest.mark.parametrize("unit", [timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)])
+def test_an_order_whose_second_begins_a_longer_unit_is_fetched_once_more_after_this_second(unit: timedelta) -> None:
+    # A list of seconds shows a change of this second as a list of minutes or days shows all changes of the unit.
+    moment = START.replace(hour=0, minute=0, second=0) + unit
+    early, later = ListClock(moment + 7 * SECOND), ListClock(moment + 8 * SECOND)
+    fetched_at = moment + timedelta(seconds=0.5)
+
+    assert later.unit_of(moment) == unit
+    assert fetched_at < (later.again_before(moment) or START) < later.now
+    assert (early.again_before(moment) or fetched_at) <= fetched_at
 
 
 def test_an_order_is_fetched_once_more_after_its_second_however_late_and_rounded_the_clock_is_read() -> None:

@@ -52,14 +52,18 @@ class ListClock(msgspec.Struct, frozen=True):
     def again_before(self, moment: datetime) -> datetime | None:
         """Return the time before which the fetch of an order with this time must have begun to be repeated now, or None for no time.
 
-        An order with a time of whole seconds may change once more within that second. It is fetched again after its end. In an hour or a
-        day, it is also fetched in between.
+        An order with a time of whole seconds may change once more within that second. It is fetched again after its end. A time of whole
+        minutes, hours or days may be exact to the second, or not. It is fetched again after both, and in an hour or a day also in between.
         """
         final, unit = self.final_from(moment), self.unit_of(moment)
-        if unit and self.now >= final + _UNCERTAIN:
-            # What another comparison counts as fetched before `final`, for example in a reconciliation, is fetched again.
-            return final + _DIFFERENCE
-        return self.now - unit / _TIMES_PER_UNIT if unit >= _HOUR else None
+        if not unit:
+            return None
+        ended = [end for end in (moment + SECOND + _MARGIN + self.late, final) if self.now >= end + _UNCERTAIN]
+        # What another comparison counts as fetched before the end, for example in a reconciliation, is fetched again.
+        again = [end + _DIFFERENCE for end in ended]
+        if unit >= _HOUR and final not in ended:
+            again.append(self.now - unit / _TIMES_PER_UNIT)
+        return max(again, default=None)
 
     def may_have_changed(self, moment: datetime, version: datetime, fetched_at: datetime) -> bool:
         """Whether an order may have changed without another time after its version was fetched, by our clock."""
