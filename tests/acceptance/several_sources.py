@@ -10,6 +10,21 @@ from support import Cli, eventually
 
 from ingest.domain.source_name import queue_of
 
+MAPPING = """
+[order]
+id = "id"
+status = "status"
+placed_at = "placed_at"
+currency = "currency"
+country = {{ value = "{country}" }}
+
+[[lines]]
+from = "lines"
+sku = "sku"
+quantity = "quantity"
+unit_price = "unit_price"
+"""
+
 
 class Shops:
     """The sources by name, each with the scene of its queue and its API.

@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 from acceptance.commands import Workers, closing_workers
+from acceptance.several_sources import MAPPING
 from integration.scene import Scene, ids
 from support import Cli, eventually
 
-MAPPING = """
-[order]
-id = "id"
-status = "status"
-placed_at = "placed_at"
-currency = "currency"
-country = {{ value = "{country}" }}
-
-[[lines]]
-from = "lines"
-sku = "sku"
-quantity = "quantity"
-unit_price = "unit_price"
-"""
 ORDERS = ids(200)
 
 

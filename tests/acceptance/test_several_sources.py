@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 from acceptance.commands import Workers
-from acceptance.several_sources import Shops
+from acceptance.several_sources import MAPPING, Shops
 from integration.scene import Scene, ids
 from prometheus_client.parser import text_string_to_metric_families
 from support import Cli, eventually
@@ -16,20 +16,6 @@ from support import Cli, eventually
 from ingest.lab.servers.server import free_port
 from ingest.store.schema import migrate, migrations
 
-MAPPING = """
-[order]
-id = "id"
-status = "status"
-placed_at = "placed_at"
-currency = "currency"
-country = {{ value = "{country}" }}
-
-[[lines]]
-from = "lines"
-sku = "sku"
-quantity = "quantity"
-unit_price = "unit_price"
-"""
 KEEP = "def keep(order, document):\n    return order\n"
 
 
