@@ -38,6 +38,8 @@ class JobSearch:
         self._kinds = kinds
         self._wanted: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._problem = ""
+        # Its own, because tests run the API in a thread, and need equal numbers of the shared one.
+        self._draw = random.Random().uniform  # noqa: S311  not a secret
 
     def wanted(self, sources: Collection[str]) -> asyncio.Event:
         """Return an event that is set when jobs of these sources wait. While it is set, the search leaves out the sources."""
@@ -56,7 +58,7 @@ class JobSearch:
                 pause = pause_after(error)
                 self.report(error)
             # Spread, so that the processes do not search at the same time.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  not a secret
+            await asyncio.sleep(pause * self._draw(0.5, 1.5))
 
     async def search(self) -> None:
         """Set the events of sources with waiting jobs. Raises `Unavailable`."""
