@@ -37,7 +37,7 @@ _MEASURED = (
     Column("postgres_cores", "PostgreSQL CPU (cores)", 2),
     Column("client_cores", "clients' CPU (cores)", 2),
 )
-_COLOURS = {"async_in_turn": OURS, "async_plain": "#93b7e0", "threads": OTHER}
+_COLOURS = {"async_in_turn": OURS, "async_plain": "#93b7e0", "threads": OTHER, "wrapped": PALETTE[2], "blocking": WARN}
 _PAUSE_COLOURS = {"none": OTHER, "blocking": WARN, "awaited": OURS, "thread": PALETTE[2]}
 
 
@@ -174,9 +174,10 @@ def _notes(plan: Plan, runs: Sequence[Row]) -> list[str]:
         (
             "All ways serve `GET /orders/ID` with the same aiohttp server on uvloop and send the same JSON. They only "
             "differ in the handler's read, which is asyncpg's `await pool.fetchrow(...)`, the same behind an "
-            "`asyncio.Semaphore` of the pool's size (in turn), or `await loop.run_in_executor(...)` of a psycopg "
-            "pool's read, with a thread for each connection. All prepare their statement and need one round trip. "
-            "Slow calls are compared with the pool in turn."
+            "`asyncio.Semaphore` of the pool's size (in turn), `await loop.run_in_executor(...)` of a psycopg pool's "
+            "read, with a thread for each connection, the same of `asyncio.run(...)`, which connects for each read, or "
+            "a psycopg pool's read in the event loop. All need one round trip, without the connection. Slow calls are "
+            "compared with the pool in turn."
         ),
         (
             "asyncpg's pool lets new requests overtake requests that wait for a connection. Some clients are always "

@@ -11,6 +11,8 @@ KINDS = {
     "async_in_turn": "async pool (asyncpg), in turn",
     "async_plain": "async pool (asyncpg)",
     "threads": "threads, sync pool (psycopg)",
+    "wrapped": "threads, asyncio.run (asyncpg)",
+    "blocking": "sync pool (psycopg) in the event loop",
 }
 """The title of each way to read, by the name of its function in `readers`."""
 
