@@ -98,9 +98,13 @@ fmt: .venv/ready  ## format the code and apply ruff's fixes
 bench: .venv/ready  ## benchmark the service against a bare loop; ARGS="patterns --orders 1000" for another benchmark
 	@exec .venv/bin/ingest bench $(or $(ARGS),pipeline --vs bare)
 
+.PHONY: evidence
+evidence: .venv/ready  ## run the load tests of docs/explanation/load-tests.md again, and compare; 25 minutes; ARGS="--only HTTP"
+	@cd tests && exec ../.venv/bin/python -m rehearsals.evidence $(ARGS)
+
 .PHONY: chaos
-chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order may be lost; SEED=… repeats a run; ARGS="--topology cluster"
-	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+chaos: .venv/ready  ## chaos testing for MINUTES=1 or HOURS=1: random faults, and no order may be lost; SEED=… repeats a run; ARGS="--topology cluster"
+	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(if $(HOURS),$$(( $(HOURS) * 60 )),$(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) --sources $(SOURCES) $(ARGS)
 
 .PHONY: crash

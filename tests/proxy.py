@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -30,9 +30,11 @@ class Proxy:
         port: the port on which it listens during its whole life.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, on_request: Callable[[bytes], None] = lambda _: None) -> None:
+        """Forward to the port `target`, and call `on_request` with all data from clients when it arrives."""
         self.port = free_port()
         self._target = target
+        self._on_request = on_request
         self._delay = 0.0
         self._open: set[StreamWriter] = set()
         self._handlers: set[asyncio.Task[Any]] = set()
@@ -142,15 +144,21 @@ class Proxy:
             return
         self._open.add(to_target)
         try:
-            await asyncio.gather(self._pump(reader, to_target, writer), self._pump(from_target, writer, to_target))
+            await asyncio.gather(
+                self._pump(reader, to_target, writer, self._on_request),
+                self._pump(from_target, writer, to_target, lambda _: None),
+            )
         finally:
             to_target.close()
             self._open.discard(to_target)
 
-    async def _pump(self, source: StreamReader, sink: StreamWriter, origin: StreamWriter) -> None:
+    async def _pump(
+        self, source: StreamReader, sink: StreamWriter, origin: StreamWriter, on_chunk: Callable[[bytes], None]
+    ) -> None:
         """Forward one direction until the end. A reset on one side is forwarded to the other."""
         try:
             while chunk := await source.read(_CHUNK):
+                on_chunk(chunk)
                 if self._delay:
                     await asyncio.sleep(self._delay)
                 await self._flowing.wait()

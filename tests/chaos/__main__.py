@@ -49,7 +49,7 @@ def main() -> int:
         help="also use this feature (repeatable)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--keep", action="store_true", help="keep logs and data, also if all is well")
+    parser.add_argument("--keep", action="store_true", help="keep logs, data and history, also if all is well")
     given = parser.parse_args()
     seed = secrets.randbits(32) if given.seed is None else given.seed
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -200,7 +200,9 @@ class Faults:
             widths.append(random.randint(*_WIDTHS))
             order = random.choice([{}, {"order_id": "no order\nID"}])
             if number % 2:
-                order = {"order_id": self._orders[shop.name].next_wide()}
+                name = self._orders[shop.name].next_wide()
+                await self._orders[shop.name].expect_usual(name)
+                order = {"order_id": name}
             rest = {f"field-{field}": "x" for field in range(widths[-1])}
             await self._add(
                 shop, random.choice(random.choice(shop.partitions).lanes), random.choice([order | rest, rest | order])

@@ -6,7 +6,7 @@ announcement and are announced again. Foreign producers add entries that do not 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 from redis.exceptions import RedisError
 
+from chaos.history import History
 from chaos.stage import Shop
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import DeadReason
@@ -46,8 +47,10 @@ class Orders:
         nameless: number of accepted and of unconfirmed entries without an order or with an invalid ID.
     """
 
-    def __init__(self, currency: str) -> None:
+    def __init__(self, source: str, currency: str, history: History) -> None:
         samples = sample_orders()
+        self._source = source
+        self._history = history
         self._usual = Catalogue(samples, Behaviour(any_id=True, currency=currency))
         self._special: dict[str, Expected] = {}
         self.bundled = list(samples)
@@ -64,14 +67,24 @@ class Orders:
     def note_foreign(self, name: str, *, certain: bool) -> None:
         """Record an entry of a foreign producer, as nameless if it does not name a possible order."""
         if name.startswith(WIDE):
-            (self.accepted if certain else self.unconfirmed).add(name)
+            self.note_announced([name], certain=certain)
         else:
             accepted, perhaps = self.nameless
             self.nameless = (accepted + certain, perhaps + (not certain))
 
+    def note_announced(self, names: Collection[str], *, certain: bool) -> None:
+        """Record an announcement, which was accepted or given up."""
+        (self.accepted if certain else self.unconfirmed).update(names)
+        self._history.note("announcements", source=self._source, orders=list(names), accepted=certain)
+
     def expect(self, order_id: str, outcome: Expected) -> None:
         """Set the expected result of an unusual order."""
         self._special[order_id] = outcome
+        self._history.note_document(self._source, order_id, outcome)
+
+    async def expect_usual(self, order_id: str) -> None:
+        """Expect the document of a usual order."""
+        self._history.note_document(self._source, order_id, await self.expected(order_id))
 
     async def expected(self, order_id: str) -> Expected:
         """The expected result of an order."""
@@ -91,13 +104,21 @@ class Announcer:
         shop: the shop, in whose API orders are changed before they are announced.
         rate: orders per second.
         durability: of an accepted announcement.
+        history: records documents and announcements.
         say: called with a description when an announcement is given up.
     """
 
     def __init__(
-        self, redis_url: str, shop: Shop, rate: float, seed: int, durability: Durability, say: Callable[[str], None]
+        self,
+        redis_url: str,
+        shop: Shop,
+        rate: float,
+        seed: int,
+        durability: Durability,
+        history: History,
+        say: Callable[[str], None],
     ) -> None:
-        self.orders = Orders(shop.currency)
+        self.orders = Orders(shop.name, shop.currency, history)
         self._url = redis_url
         self._shop = shop
         self._durability = durability
@@ -135,11 +156,11 @@ class Announcer:
             async with asyncio.timeout(_GIVES_UP_AFTER):
                 await producer.enqueue(batch)
         except TimeoutError:
-            orders.unconfirmed.update(batch)
+            orders.note_announced(batch, certain=False)
             self._owed.update(name for name in batch if orders.versions.get(name, 0) > 1)
             self._say(f"an announcement of {len(batch)} orders was given up")
         else:
-            orders.accepted.update(batch)
+            orders.note_announced(batch, certain=True)
             self._owed.difference_update(batch)
 
     async def _add_nameless(self) -> None:
@@ -161,7 +182,9 @@ class Announcer:
 
     async def _plain(self) -> str:
         number = next(self._numbers)
-        return self.orders.bundled[number] if number < len(self.orders.bundled) else f"CHAOS-{number}"
+        name = self.orders.bundled[number] if number < len(self.orders.bundled) else f"CHAOS-{number}"
+        await self.orders.expect_usual(name)
+        return name
 
     async def _missing(self) -> str:
         name = f"MISSING-{next(self._numbers)}"

@@ -20,6 +20,7 @@ class Report:
         drained_after: seconds from the last fault until the queue was empty, or None if it never was.
         exits: exits of the worker commands that were not killed.
         accidents: unplanned events.
+        history: violations that `chaos.account` found.
         logs: folder of the logs, or None if they are removed.
     """
 
@@ -30,6 +31,7 @@ class Report:
     exits: dict[str, int]
     accidents: list[str]
     findings: Findings
+    history: list[str]
     logs: str | None = None
 
     @property
@@ -37,7 +39,7 @@ class Report:
         """A line for each violation."""
         stuck = ["the queue was not empty in time"] if self.drained_after is None else []
         unwilling = [f"workers that did not stop when asked: {self.exits[KILLED]}"] if KILLED in self.exits else []
-        return [*stuck, *unwilling, *self.accidents, *self.findings.complaints]
+        return [*stuck, *unwilling, *self.accidents, *self.findings.complaints, *self.history]
 
     @property
     def is_sound(self) -> bool:

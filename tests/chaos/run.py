@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,13 +15,13 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from chaos import check
+from chaos import account, check
 from chaos.faults import STOP_SECONDS, Faults
 from chaos.left import left
 from chaos.plan import Fault, Kind, RedisKind, plan
 from chaos.producer import Announcer
 from chaos.report import Report
-from chaos.stage import Stage, open_stage
+from chaos.stage import FEATURES, Stage, open_stage
 from ingest.domain.deliveries.accepted import Durability
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
@@ -104,7 +105,9 @@ class _Run:
                 await stack.enter_async_context(shop.api)
                 await shop.api.behave()
                 rate = options.rate / len(stage.shops)
-                announcer = Announcer(stage.redis.url, shop, rate, options.seed, options.durability, self._say)
+                announcer = Announcer(
+                    stage.redis.url, shop, rate, options.seed, options.durability, stage.history, self._say
+                )
                 announcer.in_lists = "bulk" in options.features
                 announcers[shop.name] = announcer
             self._orders = {name: announcer.orders for name, announcer in announcers.items()}
@@ -131,6 +134,8 @@ class _Run:
             self._say("looking for every order")
             await stage.heal()
             findings = await check.find(stage, self._orders, options.durability)
+            await stage.history.note_end(stage)
+            rate = FEATURES["quota"]["rate"] if "quota" in options.features else None
         return Report(
             options.seed,
             lifted - self._started,
@@ -139,6 +144,7 @@ class _Run:
             dict(stage.exits),
             self._accidents,
             findings,
+            _account(stage.history.folder, rate),
         )
 
     async def _strike(self) -> None:
@@ -153,7 +159,9 @@ class _Run:
         for fault in lane:
             # A late lane does not skip faults, because each kind has to occur.
             await asyncio.sleep(max(0.0, self._started + fault.at - time.monotonic()))
+            began = time.time()
             await faults.strike(fault)
+            self._stage.history.note("faults", kind=fault.kind.name, at=began, until=time.time())
             self._struck[fault.kind] += 1
 
     async def _watch_commands(self) -> None:
@@ -233,3 +241,10 @@ class _Run:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - self._started:7.1f} s  {text}\n")
         sys.stderr.flush()
+
+
+def _account(history: Path, rate: float | None) -> list[str]:
+    """The violations that another program finds in the history, without the modules of this one."""
+    command = [sys.executable, "-I", account.__file__, str(history), *([str(rate)] if rate else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [f"history: {line}" for line in (done.stdout + done.stderr).splitlines()]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ import psutil
 from proxy import Proxy
 
 from chaos.cluster_side import ClusterSide
+from chaos.history import History
 from chaos.plan import RedisKind
 from chaos.redis_side import RedisSide, by_way_of
 from chaos.sentinel_side import SentinelSide
@@ -138,6 +140,9 @@ class Stage:
     exits: Counter[str] = field(default_factory=Counter)
     written: Written = field(default_factory=Written)
 
+    def __post_init__(self) -> None:
+        self.history = History(self.home / "history")
+
     @property
     def logs(self) -> Path:
         return self.home / "logs"
@@ -171,7 +176,8 @@ class Stage:
         url = upstream.first_url()
         currency = _CURRENCIES[len(self.shops) % len(_CURRENCIES)]
         api = Api(url.partition("/orders/")[0], currency, certificate.authority if certificate else None)
-        proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
+        note = partial(self.history.note_requests, name)
+        proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0, note))
         shop = Shop(name, currency, api, proxy, Layout(queue_of(STREAM, name), partitions))
         self.shops.append(shop)
         settings = UPSTREAM | {"url": by_way_of(shop.proxy, url)}

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ingest.bench.clients import SHARES, Load, Measured
 from ingest.bench.errors import BenchFailed
-from ingest.bench.http.operations import GET, NDJSON, POST, PUT, Operation, stored_ids, streaming
+from ingest.bench.http.operations import DELETE, GET, NDJSON, POST, PUT, Operation, stored_ids, streaming
 from ingest.bench.http.plan import Plan
 from ingest.bench.http.servers import SERVERS, serving
 from ingest.bench.machine import Machine
@@ -26,6 +26,7 @@ CASES: Mapping[str, tuple[str, Operation]] = MappingProxyType({
     "ndjson": ("service", NDJSON),
     "get": ("service", GET),
     "put": ("service", PUT),
+    "delete": ("service", DELETE),
 })  # fmt: skip
 """The possible measurements by name, each a server and an operation."""
 
@@ -62,6 +63,7 @@ _COLOURS = {
     "post-fsync": PALETTE[3],
     "get": PALETTE[2],
     "put": WARN,
+    "delete": "#93b7e0",
 }
 
 

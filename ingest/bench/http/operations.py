@@ -55,6 +55,10 @@ def _put() -> list[Request]:
     return [Request(_json("PUT", f"/v1/orders/{name}", body), 202, b"{") for name, body in documents]
 
 
+def _delete() -> list[Request]:
+    return [Request(http_request("DELETE", f"/v1/orders/{name}"), 200, b"{") for name in stored_ids()]
+
+
 def stored_ids() -> list[str]:
     """The orders in the table for operations that read."""
     return list(islice(sample_orders(), _DISTINCT))
@@ -73,3 +77,4 @@ POST = Operation("POST, one order", _post, limit_ms=150)
 NDJSON = streaming(STREAMED)
 GET = Operation("GET", _get, limit_ms=100)
 PUT = Operation("PUT, a whole order", _put, limit_ms=200)
+DELETE = Operation("DELETE, 4 connections", _delete, clients=4, limit_ms=200)

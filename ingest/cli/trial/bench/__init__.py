@@ -71,7 +71,7 @@ def http(
     case: Annotated[
         list[str] | None,
         typer.Option(
-            help="One to measure: bare, gunicorn, post, post-fsync, ndjson, get or put. Repeatable. [all]",
+            help="One to measure: bare, gunicorn, post, post-fsync, ndjson, get, put or delete. Repeatable. [all]",
             metavar="CASE",
         ),
     ] = None,
