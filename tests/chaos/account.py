@@ -76,7 +76,7 @@ def _written(rows: Sequence[Event], stored: Mapping[Key, Event]) -> dict[str, li
 
 
 def _beyond(rate: float, requests: Sequence[Event], faults: Sequence[Event]) -> Iterator[Key]:
-    """The beginning of each window with more requests than allowed, unless a fault of the network held them."""
+    """The first window of each shop with more requests than allowed, unless a fault of the network held them."""
     held = [(fault["at"], fault["until"] + SETTLED_AFTER) for fault in faults if fault["kind"] in OF_THE_NETWORK]
     times = defaultdict[str, list[float]](list)
     for event in requests:
@@ -90,6 +90,7 @@ def _beyond(rate: float, requests: Sequence[Event], faults: Sequence[Event]) -> 
             is_held = any(begin < moment and moments[first] < end for begin, end in held)
             if not is_held and number - first + 1 > rate * (WINDOW + BURST):
                 yield source, f"at {moments[first]:.1f}"
+                break
 
 
 def _key(event: Event) -> Key:
