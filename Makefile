@@ -107,6 +107,10 @@ chaos: .venv/ready  ## chaos testing for MINUTES=1 or HOURS=1: random faults, an
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(if $(HOURS),$$(( $(HOURS) * 60 )),$(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) --sources $(SOURCES) $(ARGS)
 
+.PHONY: simulate
+simulate: .venv/ready  ## random stories of workers in virtual time, SEEDS=2000 of them, and no order may be lost; SEED=17 plays one with its logs
+	@cd tests && exec ../.venv/bin/python -m simulation --seeds $(or $(SEEDS),2000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: crash
 crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"
 	@INGEST_TEST_KILLS=1000 exec .venv/bin/python -m pytest -q -s tests/crash/test_confirmed.py $(ARGS)

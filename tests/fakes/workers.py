@@ -20,7 +20,7 @@ from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shares import Shares
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, Queue, SharedLimits, build_worker
-from ingest.settings import load_settings
+from ingest.settings import Settings, load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import Gauge
@@ -73,12 +73,21 @@ class Workplace:
     @asynccontextmanager
     async def worker(self, name: str = "one", **changed: Any) -> AsyncIterator[RunningWorker]:
         """A running worker with the default settings except for `changed`. It dies at the end of the block."""
-        settings = load_settings(**changed)
-        queue = MemoryQueue(self.group, name, keeps_results=settings.results == "on")
+        async with self.run_worker(name, load_settings(**changed)) as running:
+            yield running
+
+    @asynccontextmanager
+    async def run_worker(self, name: str, settings: Settings) -> AsyncIterator[RunningWorker]:
+        """The same with these settings."""
+        queue = self.reach(name, MemoryQueue(self.group, name, keeps_results=settings.results == "on"))
         measured = metrics()
         pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
         ports = Ports(
-            Queue(queue, queue, queue, queue), self.store, self.upstream, pace, clock=SharedClock(monotonic=now)
+            Queue(queue, queue, queue, queue),
+            self.reach(name, self.store),
+            self.reach(name, self.upstream),
+            pace,
+            clock=SharedClock(monotonic=now),
         )
         with SharedLimits.of(settings).of_source() as limits:
             source = source_of(settings, {})
@@ -91,6 +100,11 @@ class Workplace:
                 await running.die()
                 if not running.task.cancelled():
                     running.task.result()  # a worker that failed fails its test
+
+    def reach(self, name: str, port: Any) -> Any:
+        """The port as a worker reaches it, which may be over a network."""
+        del name
+        return port
 
     async def finished(self, within: float = 60.0) -> None:
         """Wait until nothing is left to do."""

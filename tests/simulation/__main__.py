@@ -1,0 +1,62 @@
+"""`make simulate`: plays stories in all cores, and prints each story with a violation.
+
+A story takes the same course each time, if the hashes of texts are the same. `PYTHONHASHSEED=0` sets them.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+
+from ingest.telemetry.logs import setup_logs
+from simulation.story import story_of
+from simulation.world import violations
+
+_CHUNK = 20
+_SHOWN_EVERY = 1000
+
+
+def _play(seed: int) -> tuple[int, list[str]]:
+    return seed, violations(story_of(seed))
+
+
+def main() -> int:
+    """Play the stories. The exit code is 1 if there is a violation."""
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, help="number of stories (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
+    parser.add_argument("--seed", type=int, help="play the story of this seed, with the logs of its processes")
+    parser.add_argument("--processes", type=int, help="processes that play (one for each core)")
+    options = parser.parse_args()
+    if options.seed is not None:
+        setup_logs("json", "info")
+        return _report([_play(options.seed)])
+    setup_logs("json", "critical")
+    began, found = time.monotonic(), []
+    seeds = range(options.first, options.first + options.seeds)
+    with multiprocessing.Pool(options.processes) as processes:
+        for done, (seed, lines) in enumerate(processes.imap_unordered(_play, seeds, _CHUNK), 1):
+            if lines:
+                found.append((seed, lines))
+            if done % _SHOWN_EVERY == 0:
+                sys.stderr.write(f"{done:,} of {options.seeds:,}, {len(found)} with violations\n")
+    sys.stdout.write(
+        f"{options.seeds:,} stories from seed {options.first} in {time.monotonic() - began:.0f} s, "
+        f"{len(found)} with violations\n"
+    )
+    return _report(found)
+
+
+def _report(found: list[tuple[int, list[str]]]) -> int:
+    for seed, lines in found:
+        sys.stdout.write("\n".join([str(story_of(seed)), *(f"VIOLATION: {line}" for line in lines), ""]) + "\n")
+    return int(any(lines for _, lines in found))
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+        )
+    sys.exit(main())

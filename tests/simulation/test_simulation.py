@@ -1,0 +1,28 @@
+"""Random stories of real workers in virtual time: every order ends as guaranteed. `make simulate` plays more of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+STORIES, PARTS = 2000, 8
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_order_ends_as_guaranteed_whatever_happens(part: int) -> None:
+    count = STORIES // PARTS
+
+    done = subprocess.run(
+        [sys.executable, "-m", "simulation", "--processes=1", f"--seeds={count}", f"--first={part * count}"],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    # A failure shows the stories with their seeds.
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert f"{count:,} stories" in done.stdout
