@@ -27,22 +27,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="number of stories (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
     parser.add_argument("--seed", type=int, help="play the story of this seed, with the logs of its processes")
+    parser.add_argument("--stop", action="store_true", help="stop at the first story with a violation")
     parser.add_argument("--processes", type=int, help="processes that play (one for each core)")
     options = parser.parse_args()
     if options.seed is not None:
         setup_logs("json", "info")
         return _report([_play(options.seed)])
     setup_logs("json", "critical")
-    began, found = time.monotonic(), []
+    began, done, found = time.monotonic(), 0, []
     seeds = range(options.first, options.first + options.seeds)
     with multiprocessing.Pool(options.processes) as processes:
         for done, (seed, lines) in enumerate(processes.imap_unordered(_play, seeds, _CHUNK), 1):
             if lines:
                 found.append((seed, lines))
+                if options.stop:
+                    break
             if done % _SHOWN_EVERY == 0:
                 sys.stderr.write(f"{done:,} of {options.seeds:,}, {len(found)} with violations\n")
     sys.stdout.write(
-        f"{options.seeds:,} stories from seed {options.first} in {time.monotonic() - began:.0f} s, "
+        f"{done:,} stories from seed {options.first} in {time.monotonic() - began:.0f} s, "
         f"{len(found)} with violations\n"
     )
     return _report(found)
