@@ -1,24 +1,20 @@
 """The OpenAPI documentation of the routes of dead letters and retries."""
 
-from ingest.api.documentation.documentation import TEXT, Documentation, Parameter, Schema, object_schema
-from ingest.api.documentation.operations_documentation import (
-    COUNT,
-    LISTED,
-    MALFORMED,
-    TIME,
-    page_schema,
-    paging,
-    several,
-)
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
+from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, TIME, paging, several
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
-
-_FLAG: Schema = {"type": "boolean"}
-_OPTIONAL: Schema = {"type": ["string", "null"]}
+from ingest.operations.failed_orders.entry_json import (
+    DeadLetterList,
+    EntryChange,
+    GroupList,
+    RetryList,
+    ShownDeadLetter,
+)
 
 
 def _change(summary: str, text: str, body: type) -> Documentation:
@@ -27,7 +23,7 @@ def _change(summary: str, text: str, body: type) -> Documentation:
         text=f"{text} The audit log records each change.",
         bodies={JSON: body},
         response="The number of entries.",
-        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
+        schema=EntryChange,
         problems={
             415: "The body is not JSON, or is compressed.",
             422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
@@ -40,45 +36,7 @@ _FILTER = [
     Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
     several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
 ]
-_MISSING: Schema = {
-    "type": "array",
-    "description": "Partitions whose server cannot be used, so that their entries are missing.",
-    "items": object_schema("queue", "server", "kind", "error", queue=TEXT, server=TEXT, kind=TEXT, error=TEXT),
-}
-_GROUPS = object_schema(
-    "groups",
-    "examined",
-    "total",
-    "age",
-    "problem",
-    "missing_partitions",
-    groups={
-        "type": "array",
-        "items": object_schema(
-            "source",
-            "reason",
-            "shape",
-            "count",
-            "newest",
-            "oldest",
-            "error",
-            "order_ids",
-            source=TEXT,
-            reason=TEXT,
-            shape={**TEXT, "description": "The error with placeholders for numbers, IDs, times and quoted values."},
-            count=COUNT,
-            newest=_OPTIONAL,
-            oldest=_OPTIONAL,
-            error={**TEXT, "description": "The error of one of them."},
-            order_ids={"type": "array", "items": TEXT, "description": "A few of the orders."},
-        ),
-    },
-    examined={**COUNT, "description": "Entries that were read so far."},
-    total={**COUNT, "description": "Entries that there are."},
-    age={"type": "number", "description": "Seconds since the groups were complete, if there is a problem."},
-    problem={**TEXT, "description": "Why newer groups cannot be read, or empty."},
-    missing_partitions=_MISSING,
-)
+_PAGES = {EntryKind.RETRIES: RetryList, EntryKind.DEAD_LETTERS: DeadLetterList}
 _SELECTED = {
     EntryKind.RETRIES: [
         several("order_id", "Only these orders."),
@@ -103,7 +61,7 @@ def _list(kind: EntryKind, summary: str, order: str) -> Documentation:
         text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
         parameters=[*paging(500), *_SELECTED[kind]],
         response=LISTED,
-        schema=page_schema(kind.value, missing_partitions=_MISSING),
+        schema=_PAGES[kind],
         problems=MALFORMED,
     )
 
@@ -113,7 +71,7 @@ def _groups(kind: EntryKind) -> Documentation:
         summary=f"Group {kind.nouns} by reason and error",
         text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
         response="The groups.",
-        schema=_GROUPS,
+        schema=GroupList,
         problems=MALFORMED,
     )
 
@@ -152,6 +110,6 @@ SHOW_DEAD_LETTER = Documentation(
     text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     response="The dead letter.",
-    schema=object_schema("id", "source", "order_id", "reason", "fields"),
+    schema=ShownDeadLetter,
     problems={404: "There is no such dead letter.", **MALFORMED},
 )

@@ -1,32 +1,13 @@
 """The OpenAPI documentation of the routes of orders and operations."""
 
-from ingest.api.documentation.documentation import ORDER_ID, TEXT, Documentation, Parameter, Schema, object_schema
+from ingest.api.documentation.documentation import ORDER_ID, TEXT, Documentation, Parameter, Schema
 from ingest.domain.orders.order_history import HistoryEvent
-from ingest.domain.orders.order_state import IngestionState
+from ingest.operations.stored_orders.order_json import ErasedOrder, HistoryList, OrderList, ShownOrder
 
 TIME: Schema = {"type": "string", "format": "date-time"}
-_OPTIONAL: Schema = {"type": ["string", "null"]}
-_OPTIONAL_OBJECT: Schema = {"type": ["object", "null"]}
-_FLAG: Schema = {"type": "boolean"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
 LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
 MALFORMED = {422: "A parameter is unknown, repeated or malformed. `parameter` names it."}
 _INVALID_ID = "The ID in the path is invalid, or there is a query."
-_INGESTION = object_schema(
-    "state",
-    "searched",
-    "entries",
-    state={"enum": [state.value for state in IngestionState]},
-    searched=_FLAG,
-    problem=TEXT,
-    entries={"type": "array", "items": object_schema("state", "entry_id")},
-)
-
-
-def page_schema(member: str, **further: Schema) -> Schema:
-    """The schema of a page with this array, and with further members."""
-    elements: Schema = {"type": "array", "items": {"type": "object"}}
-    return object_schema(member, "next_cursor", *further, **{member: elements, "next_cursor": _OPTIONAL}, **further)
 
 
 def paging(most: int) -> list[Parameter]:
@@ -49,20 +30,7 @@ SHOW = Documentation(
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
     response="The order, and its state in the queue.",
-    schema=object_schema(
-        "source",
-        "order_id",
-        "order",
-        "row",
-        "erased_at",
-        "ingestion",
-        source=TEXT,
-        order_id=TEXT,
-        order=_OPTIONAL_OBJECT,
-        row=_OPTIONAL_OBJECT,
-        erased_at=_OPTIONAL,
-        ingestion=_INGESTION,
-    ),
+    schema=ShownOrder,
     problems={404: "The order was not found.", 422: _INVALID_ID},
 )
 PAGE = Documentation(
@@ -85,7 +53,7 @@ PAGE = Documentation(
         *paging(500),
     ],
     response=LISTED,
-    schema=page_schema("orders"),
+    schema=OrderList,
     problems=MALFORMED,
 )
 HISTORY = Documentation(
@@ -95,7 +63,7 @@ HISTORY = Documentation(
     + ". It is empty unless workers keep a history, see `INGEST_HISTORY`.",
     parameters=[ORDER_ID, *paging(500)],
     response=LISTED,
-    schema=page_schema("history"),
+    schema=HistoryList,
     problems={422: "The ID in the path is invalid, or a parameter is unknown, repeated or malformed."},
 )
 ERASE = Documentation(
@@ -104,8 +72,6 @@ ERASE = Documentation(
     "order is not stored again. It need not exist. After a 503, repeat the request, because the order may be erased already.",
     parameters=[ORDER_ID],
     response="The order is erased.",
-    schema=object_schema(
-        "order_id", "removed", order_id=TEXT, removed=object_schema("rows", "retries", "dead_letters")
-    ),
+    schema=ErasedOrder,
     problems={422: _INVALID_ID},
 )

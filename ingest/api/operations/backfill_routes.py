@@ -17,9 +17,9 @@ from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.api.operations.job_routes import BeforeJob, number
 from ingest.domain.api_key import Scope
-from ingest.domain.operating.backfill import backfill_as_dict
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
+from ingest.operations.jobs.shown import BackfillList, shown_backfill
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
@@ -56,9 +56,7 @@ class BackfillRoutes:
         with as_problems():
             found = await self.jobs.newest(limit + 1, before, [JobKind.BACKFILL])
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(
-            {"backfills": [backfill_as_dict(each) for each in found[:limit]], "next_cursor": next_cursor}
-        )
+        return json_response(BackfillList([shown_backfill(each) for each in found[:limit]], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a backfill that waits for a worker process."""
@@ -70,18 +68,18 @@ class BackfillRoutes:
         self._require_list()
         with _change_problems():
             added = await operations.start(self.jobs, wanted.as_job(), caller.name)
-        return json_response(backfill_as_dict(added), 202)
+        return json_response(shown_backfill(added), 202)
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
         """One backfill with its progress."""
-        return json_response(backfill_as_dict(await self._found(request)))
+        return json_response(shown_backfill(await self._found(request)))
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished backfill."""
         found = await self._found(request)
         with _change_problems():
             cancelled = await operations.cancel(self.jobs, found, caller.name)
-        return json_response(backfill_as_dict(cancelled))
+        return json_response(shown_backfill(cancelled))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed backfill wait for a worker process again."""
@@ -90,7 +88,7 @@ class BackfillRoutes:
         found = await self._found(request)
         with _change_problems():
             resumed = await operations.resume(self.jobs, found, caller.name)
-        return json_response(backfill_as_dict(resumed), 202)
+        return json_response(shown_backfill(resumed), 202)
 
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())

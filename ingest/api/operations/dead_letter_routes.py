@@ -21,7 +21,7 @@ from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.store.audit import AuditLog
@@ -75,4 +75,4 @@ class DeadLetterRoutes:
             raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([self.audit_log], reader_of(request, caller), READ, selection)
-        return json_response(as_object(entry, self.source, caller.sees))
+        return json_response(shown(entry, self.source, caller.sees))

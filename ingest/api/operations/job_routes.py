@@ -24,6 +24,7 @@ from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
+from ingest.operations.jobs.shown import JobList, shown, shown_with
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
@@ -76,9 +77,7 @@ class JobRoutes:
         with as_problems():
             found = await self.jobs.newest(limit + 1, before)
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(
-            {"jobs": [operations.as_object(each, caller.sees) for each in found[:limit]], "next_cursor": next_cursor}
-        )
+        return json_response(JobList([shown(each, caller.sees) for each in found[:limit]], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
@@ -90,14 +89,14 @@ class JobRoutes:
             wanted = await self._request(body)
             added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
-        return json_response(operations.as_object(added, caller.sees), 202)
+        return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            described = await operations.described(self.jobs, found, reader_of(request, caller), caller.sees)
-        return json_response(described)
+            result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
+        return json_response(shown_with(result, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""
@@ -106,13 +105,13 @@ class JobRoutes:
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""
         cancelled = await self._changed(operations.cancel, request, caller)
-        return json_response(operations.as_object(cancelled, caller.sees))
+        return json_response(shown(cancelled, caller.sees))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed job wait for a process again."""
         resumed = await self._changed(operations.resume, request, caller)
         self.runs.look()
-        return json_response(operations.as_object(resumed, caller.sees), 202)
+        return json_response(shown(resumed, caller.sees), 202)
 
     async def _request(self, body: JobBody) -> JobRequest:
         kind = JobKind(body.kind)

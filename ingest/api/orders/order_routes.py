@@ -17,8 +17,15 @@ from ingest.api.orders.pushing import order_id_of
 from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
-from ingest.operations.stored_orders.history import as_object as event_as_object
-from ingest.operations.stored_orders.order_json import as_object
+from ingest.operations.json_types import response_of
+from ingest.operations.stored_orders.order_json import (
+    ErasedOrder,
+    HistoryList,
+    ListedOrder,
+    OrderList,
+    RemovedEntries,
+    shown,
+)
 from ingest.operations.stored_orders.order_list import position_of
 from ingest.operations.stored_orders.orders import Orders
 
@@ -54,7 +61,7 @@ class OrderRoutes:
             state = await self.orders.locate(order_id)
         if not state.is_known and state.searched:
             raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
-        return json_response(as_object(state, caller.sees))
+        return json_response(shown(state, caller.sees))
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """Stored orders that match, without lines and attributes."""
@@ -76,12 +83,12 @@ class OrderRoutes:
         after = _position(given.cursor(str | tuple[str, str]), selection)
         with as_problems():
             orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
-        shown = [caller.sees.row(each) for each in orders[:limit]]
-        if len(orders) <= limit:
-            return json_response({"orders": shown, "next_cursor": None})
-        last = position_of(orders[limit - 1], selection)
-        next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
-        return json_response({"orders": shown, "next_cursor": next_cursor})
+        next_cursor = None
+        if len(orders) > limit:
+            last = position_of(orders[limit - 1], selection)
+            next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
+        listed = [ListedOrder(caller.sees.order(each["order"]), each["row"]) for each in orders[:limit]]
+        return json_response(OrderList(listed, next_cursor))
 
     async def history(self, request: web.Request, _: Caller) -> web.Response:
         """The events of an order, the newest first."""
@@ -91,7 +98,7 @@ class OrderRoutes:
         with as_problems():
             found = await self.orders.history(order_id, before, given.limit(_LIMIT, _MOST))
         next_cursor = None if found.before is None else cursor_of(found.before.isoformat())
-        return json_response({"history": [event_as_object(each) for each in found.entries], "next_cursor": next_cursor})
+        return json_response(HistoryList([*found.entries], next_cursor))
 
     async def erase(self, request: web.Request, caller: Caller) -> web.Response:
         """Erase an order permanently. It need not exist, and may have been erased before."""
@@ -99,8 +106,7 @@ class OrderRoutes:
         Parameters(request, ())
         with as_problems():
             erased = await self.orders.erase(order_id, caller.name)
-        removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
-        return json_response({"order_id": order_id, "removed": removed})
+        return json_response(ErasedOrder(order_id, response_of(RemovedEntries, erased)))
 
 
 def _position(cursor: str | tuple[str, str] | None, selection: OrderFilter) -> OrderPosition:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ingest.cli.invocation import actor, reader, say, start_with_source
@@ -79,7 +80,7 @@ def remap(
     with _resumable(report, has_options=has_options, by_time=orders.is_by_time):
         run_interruptible(_run(settings, chosen, report, dry_run=dry_run))
     if as_json:
-        counts = asdict(report) | {"fields": report.fields.as_list()}
+        counts = asdict(report) | {"fields": msgspec.to_builtins(report.fields.changed())}
         typer.echo(json.dumps({"source": settings.source} | counts | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)

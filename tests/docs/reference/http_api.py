@@ -205,12 +205,15 @@ def _members(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator
         yield name, member, name in required
         options = [_resolved(option, document) for option in _options(member)]
         for option in options:
-            inner, below = (
-                (option, name) if "items" not in option else (_resolved(option["items"], document), f"{name}[]")
-            )
-            if inner.get("properties") or inner.get("required"):
-                for further, value, necessary in _members(inner, document):
-                    yield f"{below}.{further}", value, necessary
+            below, inner = (name, [option]) if "items" not in option else (f"{name}[]", _options(option["items"]))
+            found: dict[str, list[tuple[Mapping[str, Any], bool]]] = {}
+            for one in inner:
+                for further, value, necessary in _members(_resolved(one, document), document):
+                    found.setdefault(further, []).append((value, necessary))
+            for further, several in found.items():
+                value, necessary = several[0]
+                merged = {"anyOf": [each for each, _ in several]} if several[1:] else value
+                yield f"{below}.{further}", merged, necessary
 
 
 def _options(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:

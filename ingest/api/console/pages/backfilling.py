@@ -13,10 +13,11 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.domain.api_key import Scope
-from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, backfill_as_dict, period_of
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.jobs.shown import shown_backfill
 from ingest.settings import Settings
 from ingest.store.jobs import Jobs
 from ingest.store.polls import read_polls
@@ -56,7 +57,7 @@ class BackfillingPages:
             has_list=settings.order_list is not None,
             every=settings.poll,
             poll=poll,
-            backfills=[backfill_as_dict(each) for each in found[:_LIMIT]],
+            backfills=[shown_backfill(each) for each in found[:_LIMIT]],
             first=url(path, source=source) if before else None,
             next=url(path, source=source, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
         )

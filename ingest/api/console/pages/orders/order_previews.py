@@ -74,7 +74,8 @@ class OrderPreviewPages:
         connections = self._sources[job.source]
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
         with as_problems():
-            total = ((await connections.jobs.result(job.id)) or {}).get("count")
+            preview = await connections.jobs.result(job.id)
+            total = None if preview is None else preview.count
             request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
             added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()

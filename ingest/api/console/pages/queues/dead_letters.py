@@ -16,7 +16,7 @@ from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 
 _LONGEST_FIELD = 64 * 1024
 
@@ -46,7 +46,7 @@ class DeadLetterPages:
             )
         audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
-        fields = as_object(entry, source, visit.caller.sees)["fields"]
+        fields = shown(entry, source, visit.caller.sees).fields
         document = fields.pop("document", None)
         return self._frame.render(
             visit,
