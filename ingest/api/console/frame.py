@@ -21,6 +21,7 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE, BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
+from ingest.operations.declared import DECLARED
 
 ROOT = "/console"
 HEADERS = {
@@ -104,17 +105,15 @@ class Page:
         method: `GET`, or `POST` for an action.
         path: Below `/console`, such as `/dead-letters`.
         respond: Returns the response.
-        scope: The scope that the visitor needs.
+        operation: See `Route`.
         is_large: See `Route`.
-        is_personal: See `Route`.
     """
 
     method: str
     path: str
     respond: Respond
-    scope: Scope = Scope.READ
+    operation: str
     is_large: bool = False
-    is_personal: bool = False
 
 
 class Frame:
@@ -194,9 +193,9 @@ class Frame:
             try:
                 if page.method != "GET":
                     check_origin(request)
-                visitor = await self.visitors.identify(request, page.scope)
-                if page.is_personal:
-                    visitor.caller.check(Scope.PERSONAL)
+                needed, *further = DECLARED[page.operation].scopes
+                visitor = await self.visitors.identify(request, needed)
+                visitor.caller.require(further)
                 visit = Visit(request, visitor)
                 request[STATE].identify(visitor.caller.name)
                 if page.is_large:

@@ -35,7 +35,7 @@ class Documentation:
     """A route's documentation.
 
     Attributes:
-        summary: One line.
+        summary: One line, unless the operation is declared.
         text: More, in Markdown.
         parameters: Other than the body.
         bodies: The type of msgspec or the JSON schema of each media type.
@@ -43,10 +43,10 @@ class Documentation:
         response: When that is given.
         schema: The type or the schema of the JSON, or None if it is never JSON.
         others: Schemas of its other possible contents, by media type.
-        problems: The problems of this route by status. The problems of every route are added.
+        problems: The problems of its requests by status. The errors of its operation and the problems of every route are added.
     """
 
-    summary: str
+    summary: str = ""
     text: str = ""
     parameters: Sequence[Parameter] = ()
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)

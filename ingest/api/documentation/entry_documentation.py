@@ -1,7 +1,7 @@
 """The OpenAPI documentation of the routes of dead letters and retries."""
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, TIME, paging, several
+from ingest.api.documentation.operations_documentation import LISTED, TIME, paging, several
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
@@ -17,16 +17,14 @@ from ingest.operations.failed_orders.entry_json import (
 )
 
 
-def _change(summary: str, text: str, body: type) -> Documentation:
+def _change(text: str, body: type) -> Documentation:
     return Documentation(
-        summary=summary,
-        text=f"{text} The audit log records each change.",
+        text=text,
         bodies={JSON: body},
         response="The number of entries.",
         schema=EntryChange,
         problems={
-            415: "The body is not JSON, or is compressed.",
-            422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
+            422: "The body does not select anything, or contradicts itself. To select everything, set `everything`."
         },
     )
 
@@ -55,42 +53,31 @@ _SELECTED = {
 }
 
 
-def _list(kind: EntryKind, summary: str, order: str) -> Documentation:
+def _list(kind: EntryKind, order: str) -> Documentation:
     return Documentation(
-        summary=summary,
         text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
         parameters=[*paging(500), *_SELECTED[kind]],
         response=LISTED,
         schema=_PAGES[kind],
-        problems=MALFORMED,
-    )
-
-
-def _groups(kind: EntryKind) -> Documentation:
-    return Documentation(
-        summary=f"Group {kind.nouns} by reason and error",
-        text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
-        response="The groups.",
-        schema=GroupList,
-        problems=MALFORMED,
     )
 
 
 LISTS = {
-    EntryKind.RETRIES: _list(EntryKind.RETRIES, "List orders that wait for a retry", "The soonest first."),
-    EntryKind.DEAD_LETTERS: _list(EntryKind.DEAD_LETTERS, "List dead letters", "The newest first, without documents."),
+    EntryKind.RETRIES: _list(EntryKind.RETRIES, "The soonest first."),
+    EntryKind.DEAD_LETTERS: _list(EntryKind.DEAD_LETTERS, "The newest first, without documents."),
 }
-GROUPS = {kind: _groups(kind) for kind in EntryKind}
+GROUPS = Documentation(
+    text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
+    response="The groups.",
+    schema=GroupList,
+)
 CHANGES = {
-    JobKind.RUN_NOW: _change("Run retries now", "Workers read them within a second or two.", RetriesBody),
-    JobKind.DEAD_LETTER: _change(
-        "Dead-letter retries", "They become dead letters with the reason `attempts_exhausted`.", RetriesBody
-    ),
-    JobKind.REPLAY: _change("Replay dead letters", "They go back into the queue with fresh attempts.", DeadLettersBody),
-    JobKind.DROP: _change("Delete dead letters", "Permanently.", DeadLettersBody),
+    JobKind.RUN_NOW: _change("Workers read them within a second or two.", RetriesBody),
+    JobKind.DEAD_LETTER: _change("They become dead letters with the reason `attempts_exhausted`.", RetriesBody),
+    JobKind.REPLAY: _change("They go back into the queue with fresh attempts.", DeadLettersBody),
+    JobKind.DROP: _change("Permanently.", DeadLettersBody),
 }
 EXPORT = Documentation(
-    summary="Download dead letters",
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
     "breaks off, `after` continues it.",
     parameters=[
@@ -103,13 +90,10 @@ EXPORT = Documentation(
     response="JSON lines or CSV.",
     schema=None,
     others=dict.fromkeys(FORMATS.values(), TEXT),
-    problems=MALFORMED,
 )
 SHOW_DEAD_LETTER = Documentation(
-    summary="Show a dead letter",
     text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     response="The dead letter.",
     schema=ShownDeadLetter,
-    problems={404: "There is no such dead letter.", **MALFORMED},
 )

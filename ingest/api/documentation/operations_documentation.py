@@ -6,7 +6,6 @@ from ingest.operations.stored_orders.order_json import ErasedOrder, HistoryList,
 
 TIME: Schema = {"type": "string", "format": "date-time"}
 LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
-MALFORMED = {422: "A parameter is unknown, repeated or malformed. `parameter` names it."}
 _INVALID_ID = "The ID in the path is invalid, or there is a query."
 
 
@@ -25,16 +24,14 @@ def several(name: str, text: str) -> Parameter:
 
 
 SHOW = Documentation(
-    summary="Find an order",
     text="The stored order and its state in the queue. See the page on finding orders. If the queue is too long to be searched, or "
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
     response="The order, and its state in the queue.",
     schema=ShownOrder,
-    problems={404: "The order was not found.", 422: _INVALID_ID},
+    problems={422: _INVALID_ID},
 )
 PAGE = Documentation(
-    summary="List stored orders",
     text="In the order of their IDs, or of their last change with `stored_from` or `stored_to`, without lines and attributes. A "
     "filter that few orders match may take too long: 503 with the code `query_too_slow`. `ingest migrate --search-indexes` "
     "creates indexes for it.",
@@ -54,10 +51,8 @@ PAGE = Documentation(
     ],
     response=LISTED,
     schema=OrderList,
-    problems=MALFORMED,
 )
 HISTORY = Documentation(
-    summary="Show the history of an order",
     text="The newest event first. Each has `at` and `event`: "
     + ", ".join(f"`{event}`" for event in HistoryEvent)
     + ". It is empty unless workers keep a history, see `INGEST_HISTORY`.",
@@ -67,7 +62,6 @@ HISTORY = Documentation(
     problems={422: "The ID in the path is invalid, or a parameter is unknown, repeated or malformed."},
 )
 ERASE = Documentation(
-    summary="Erase an order for good",
     text="Removes its row, raw document, retries and dead letters. Queued entries and entries in flight end without effect, and the "
     "order is not stored again. It need not exist. After a 503, repeat the request, because the order may be erased already.",
     parameters=[ORDER_ID],

@@ -7,13 +7,12 @@ import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, TIME, paging
+from ingest.api.documentation.operations_documentation import LISTED, TIME, paging
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.operations.audit_trail import MOST_LISTED, ShownOperation, shown
 from ingest.store.audit_reading import audited_operations
@@ -30,7 +29,6 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 _PAGE = Documentation(
-    summary="List manual changes",
     text="Who has changed what, how many, and with which result, the newest first. A key that is limited to sources sees their "
     "changes only. The state `unfinished` means that the change is running, or that its result is unknown.",
     parameters=[
@@ -43,7 +41,6 @@ _PAGE = Documentation(
     ],
     response=LISTED,
     schema=AuditPage,
-    problems=MALFORMED,
 )
 
 
@@ -59,7 +56,7 @@ class AuditRoutes:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("GET", "/v1/audit", Scope.READ, self.page, _PAGE)]
+        return [Route("GET", "/v1/audit", "audit.list", self.page, _PAGE)]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The newest changes of the sources that the caller may use."""

@@ -11,12 +11,11 @@ from ingest.api.documentation import backfill_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.api.operations.job_routes import BeforeJob, number
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.shown import BackfillList, shown_backfill
@@ -42,11 +41,11 @@ class BackfillRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/backfills", Scope.READ, self.page, documentation.PAGE),
-            Route("POST", "/v1/backfills", Scope.OPERATE, self.start, documentation.START),
-            Route("GET", "/v1/backfills/{backfill}", Scope.READ, self.show, documentation.SHOW),
-            Route("DELETE", "/v1/backfills/{backfill}", Scope.OPERATE, self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/backfills/{backfill}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
+            Route("GET", "/v1/backfills", "backfills.list", self.page, documentation.PAGE),
+            Route("POST", "/v1/backfills", "backfills.start", self.start, documentation.START),
+            Route("GET", "/v1/backfills/{backfill}", "backfills.show", self.show, documentation.SHOW),
+            Route("DELETE", "/v1/backfills/{backfill}", "backfills.cancel", self.cancel, documentation.CANCEL),
+            Route("POST", "/v1/backfills/{backfill}/resume", "backfills.resume", self.resume, documentation.RESUME),
         ]
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
@@ -101,7 +100,7 @@ class BackfillRoutes:
 
     def _require_list(self) -> None:
         if not self.has_list:
-            raise Problem(409, "no_list", "no list of orders is configured for this source")
+            raise failure("no_list", "no list of orders is configured for this source")
 
 
 @contextmanager
@@ -111,10 +110,10 @@ def _change_problems() -> Iterator[None]:
             yield
         except operations.UnfinishedBackfill as error:
             problem = f"the backfill {error.job} is unfinished"
-            raise Problem(409, "unfinished_backfill", problem, id=error.job) from error
+            raise failure("unfinished_backfill", problem, id=error.job) from error
         except operations.ImpossibleChange as error:
-            raise Problem(409, "backfill_ended", str(error)) from error
+            raise failure("backfill_ended", str(error)) from error
 
 
 def _unknown() -> Problem:
-    return Problem(404, "backfill_not_found", "there is no backfill with this number")
+    return failure("backfill_not_found", "there is no backfill with this number")

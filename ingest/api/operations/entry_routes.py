@@ -16,7 +16,6 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
@@ -65,11 +64,11 @@ class EntryRoutes:
         """The routes."""
         path = f"/v1/{self.kind.path}"
         return [
-            Route("GET", path, Scope.READ, self.page, documentation.LISTS[self.kind]),
-            Route("GET", f"{path}/groups", Scope.READ, self.grouped, documentation.GROUPS[self.kind]),
+            Route("GET", path, f"{self.kind}.list", self.page, documentation.LISTS[self.kind]),
+            Route("GET", f"{path}/groups", f"{self.kind}.groups", self.grouped, documentation.GROUPS),
             *self.others,
             *(
-                Route("POST", f"{path}/{change.path}", Scope.OPERATE, partial(self.change, change), described)
+                Route("POST", f"{path}/{change.path}", change, partial(self.change, change), described)
                 for change, described in documentation.CHANGES.items()
                 if change.entries is self.kind
             ),

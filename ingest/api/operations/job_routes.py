@@ -11,13 +11,12 @@ from ingest.api.documentation import job_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, decoded, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
@@ -62,12 +61,12 @@ class JobRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/jobs", Scope.READ, self.page, documentation.PAGE),
-            Route("POST", "/v1/jobs", Scope.OPERATE, self.start, documentation.START),
-            Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT, is_personal=True),
-            Route("POST", "/v1/jobs/{job}/cancel", Scope.OPERATE, self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/jobs/{job}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
+            Route("GET", "/v1/jobs", "jobs.list", self.page, documentation.PAGE),
+            Route("POST", "/v1/jobs", "jobs.start", self.start, documentation.START),
+            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, documentation.SHOW, is_large=True),
+            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, documentation.OUTPUT),
+            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, documentation.CANCEL),
+            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, documentation.RESUME),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
@@ -140,12 +139,12 @@ class JobRoutes:
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
         found = await self._found(request)
         if found.kind is JobKind.BACKFILL and change is operations.resume:
-            raise Problem(409, "job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
+            raise failure("job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
         with as_problems():
             try:
                 return await change(self.jobs, found, caller.name)
             except operations.ImpossibleChange as error:
-                raise Problem(409, "job_state", str(error)) from error
+                raise failure("job_state", str(error)) from error
 
 
 def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:
@@ -157,4 +156,4 @@ def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> i
 
 
 def _unknown() -> Problem:
-    return Problem(404, "job_not_found", "there is no job with this number")
+    return failure("job_not_found", "there is no job with this number")

@@ -10,11 +10,10 @@ from ingest.api.documentation import operations_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.requests import while_connected
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
-from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.json_types import response_of
@@ -47,10 +46,10 @@ class OrderRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/orders", Scope.READ, self.page, documentation.PAGE),
-            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/orders/{order_id}/history", Scope.READ, self.history, documentation.HISTORY),
-            Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
+            Route("GET", "/v1/orders", "orders.list", self.page, documentation.PAGE),
+            Route("GET", "/v1/orders/{order_id}", "orders.show", self.show, documentation.SHOW, is_large=True),
+            Route("GET", "/v1/orders/{order_id}/history", "orders.history", self.history, documentation.HISTORY),
+            Route("DELETE", "/v1/orders/{order_id}", "orders.erase", self.erase, documentation.ERASE),
         ]
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
@@ -60,7 +59,7 @@ class OrderRoutes:
         with as_problems():
             state = await self.orders.locate(order_id)
         if not state.is_known and state.searched:
-            raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
+            raise failure("order_not_found", "no such order is stored, queued, retried, dead or erased")
         return json_response(shown(state, caller.sees))
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:

@@ -11,8 +11,7 @@ from ingest.api.console.inputs import cursor_in, inputs_of, invalid, number_in, 
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
-from ingest.api.http.problems import Problem
-from ingest.domain.api_key import Scope
+from ingest.api.http.problems import failure
 from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations import jobs as operations
@@ -36,9 +35,9 @@ class BackfillingPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/sources/backfills", self._show),
-            Page("GET", "/sources/backfills/start", self._preview, Scope.OPERATE),
-            Page("POST", "/sources/backfills/start", self._start, Scope.OPERATE),
+            Page("GET", "/sources/backfills", self._show, "backfills.list"),
+            Page("GET", "/sources/backfills/start", self._preview, "backfills.start"),
+            Page("POST", "/sources/backfills/start", self._start, "backfills.start"),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
@@ -94,7 +93,7 @@ class BackfillingPages:
 
     def _require_list(self, source: str) -> None:
         if self._settings[source].order_list is None:
-            raise Problem(409, "no_list", "no list of orders is configured for this source")
+            raise failure("no_list", "no list of orders is configured for this source")
 
 
 def _request(form: Form) -> BackfillRequest:

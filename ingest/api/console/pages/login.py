@@ -44,7 +44,7 @@ class LoginPages:
 
     def pages(self) -> Sequence[Page]:
         """The pages of a session."""
-        return [Page("POST", "/logout", self._log_out), Page("POST", "/theme", self._set_theme)]
+        return [Page("POST", "/logout", self._log_out, "console"), Page("POST", "/theme", self._set_theme, "console")]
 
     async def _show(self, request: web.Request, _: Caller) -> web.StreamResponse:
         target = _inner_path(request.query.get("next", ""))

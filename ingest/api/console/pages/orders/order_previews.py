@@ -14,7 +14,6 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.operations import jobs as operations
@@ -45,8 +44,8 @@ class OrderPreviewPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("POST", "/orders/preview", self._preview, Scope.OPERATE),
-            Page("POST", "/orders/preview/refetch", self._refetch, Scope.OPERATE),
+            Page("POST", "/orders/preview", self._preview, "orders.preview"),
+            Page("POST", "/orders/preview/refetch", self._refetch, "orders.enqueue"),
         ]
 
     async def _preview(self, visit: Visit) -> web.StreamResponse:
