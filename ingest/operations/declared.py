@@ -4,7 +4,7 @@ An operation that is audited has its name as the action in the audit log.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ingest.domain.api_key import Scope
@@ -62,126 +62,86 @@ STATUS_OF = {
 }
 """The HTTP status of each error of operations."""
 
-_NO_JOB = {"job_not_found": "The job does not exist"}
-_NO_BACKFILL = {"backfill_not_found": "The backfill does not exist"}
+
+_Errors = Mapping[str, str]
+_NONE: _Errors = {}
+_JOB = {"job_not_found": "The job does not exist"}
+_BACKFILL = {"backfill_not_found": "The backfill does not exist"}
 _NO_LIST = {"no_list": "No list is configured for the source"}
 _UNFINISHED = "Another backfill of the source is unfinished, whose number is in `id`"
-_READ, _OPERATE = Scope.READ, Scope.OPERATE
+_ENTRY = {"dead_letter_not_found": "There is no such dead letter"}
+_PROCESS = {"unknown_process": "No worker process has this name, or nothing with this name is drained"}
+_FILE = {"job_state": "It is no export, or it is not done", "job_output_expired": "The file was deleted"}
+_RESUMED = {"backfill_ended": "It is done", "unfinished_backfill": f"It is running. {_UNFINISHED}"}
 
 
-def _changed(name: str, summary: str) -> Declaration:
-    return Declaration(name, summary, _OPERATE, is_audited=True, has_dry_run=True)
+def _read(name: str, summary: str, sees: Sees = Sees.STATES, errors: _Errors = _NONE) -> Declaration:
+    return Declaration(name, summary, Scope.READ, sees, is_audited=sees is Sees.PERSONAL, errors=errors)
+
+
+def _changed(name: str, summary: str, sees: Sees = Sees.STATES, errors: _Errors = _NONE) -> Declaration:
+    return Declaration(name, summary, Scope.OPERATE, sees, is_audited=True, errors=errors)
+
+
+def _tried(name: str, summary: str, errors: _Errors = _NONE) -> Declaration:
+    return Declaration(name, summary, Scope.OPERATE, is_audited=True, has_dry_run=True, errors=errors)
 
 
 _DECLARED = (
     Declaration("orders.announce", "Announce orders", Scope.ENQUEUE),
     Declaration("orders.push", "Push a whole order", Scope.PUSH),
-    Declaration("orders.list", "List stored orders", _READ, Sees.MASKED),
-    Declaration(
-        "orders.show", "Find an order", _READ, Sees.MASKED, errors={"order_not_found": "The order was not found"}
-    ),
-    Declaration("orders.history", "Show the history of an order", _READ),
-    Declaration("orders.read", "Show the raw document of an order", _READ, Sees.PERSONAL, is_audited=True),
+    _read("orders.list", "List stored orders", Sees.MASKED),
+    _read("orders.show", "Find an order", Sees.MASKED, {"order_not_found": "The order was not found"}),
+    _read("orders.history", "Show the history of an order"),
+    _read("orders.read", "Show the raw document of an order", Sees.PERSONAL),
     Declaration("orders.erase", "Erase an order for good", Scope.ERASE, is_audited=True),
-    Declaration("orders.refetch", "Fetch an order again", _OPERATE, is_audited=True),
-    Declaration("orders.enqueue", "Fetch many orders again", _OPERATE, is_audited=True),
-    _changed("orders.remap", "Rebuild orders from stored documents"),
-    Declaration("orders.preview", "Preview which fields a fetch would change", _OPERATE, Sees.MASKED, is_audited=True),
-    Declaration("sources.list", "List the sources", _READ),
-    Declaration("queue.show", "Show the state of the queue", _READ),
-    Declaration("queue.consumers", "List the consumers of the queue", _READ),
-    Declaration("retries.list", "List orders that wait for a retry", _READ),
-    Declaration("retries.groups", "Group retries by reason and error", _READ),
-    _changed("retries.run_now", "Run retries now"),
-    _changed("retries.dead_letter", "Dead-letter retries"),
-    Declaration("dead_letters.list", "List dead letters", _READ),
-    Declaration("dead_letters.groups", "Group dead letters by reason and error", _READ),
-    Declaration(
-        "dead_letters.read",
-        "Show a dead letter",
-        _READ,
-        Sees.MASKED,
-        is_audited=True,
-        errors={"dead_letter_not_found": "There is no such dead letter"},
-    ),
-    Declaration("dead_letters.export", "Download dead letters", _READ, Sees.PERSONAL, is_audited=True),
-    _changed("dead_letters.replay", "Replay dead letters"),
-    _changed("dead_letters.drop", "Delete dead letters"),
-    Declaration("controls.show", "Show the pause and the changed limits", _READ),
-    _changed("pause", "Pause a source"),
-    _changed("resume", "Resume a source"),
-    _changed("tune", "Change the limits of a running source"),
-    Declaration("tune.reset", "Return to the configured limits", _OPERATE, is_audited=True),
-    Declaration("workers.list", "List the worker processes", _READ),
-    Declaration(
-        "drain",
-        "Drain worker processes",
-        _OPERATE,
-        is_audited=True,
-        has_dry_run=True,
-        of_all=True,
-        errors={"unknown_process": "No worker process has this name, or nothing with this name is drained"},
-    ),
-    Declaration("drain.undo", "Let drained worker processes continue", _OPERATE, is_audited=True, of_all=True),
-    Declaration("log_level", "Change the log level of running workers", _OPERATE, is_audited=True, of_all=True),
-    Declaration("jobs.list", "List jobs", _READ, Sees.MASKED),
-    Declaration("jobs.start", "Start a job", _OPERATE, Sees.MASKED),
-    Declaration("jobs.show", "Show a job", _READ, Sees.MASKED, errors=_NO_JOB),
-    Declaration("jobs.read", "Show the result of a preview", _READ, Sees.MASKED, is_audited=True),
-    Declaration(
-        "jobs.download",
-        "Download an export",
-        _READ,
-        Sees.PERSONAL,
-        is_audited=True,
-        errors=_NO_JOB
-        | {"job_state": "It is no export, or it is not done", "job_output_expired": "The file was deleted"},
-    ),
-    Declaration(
-        "jobs.cancel",
-        "Cancel a job",
-        _OPERATE,
-        Sees.MASKED,
-        is_audited=True,
-        errors=_NO_JOB | {"job_state": "It has already ended"},
-    ),
-    Declaration(
+    _changed("orders.refetch", "Fetch an order again"),
+    _changed("orders.enqueue", "Fetch many orders again"),
+    _tried("orders.remap", "Rebuild orders from stored documents"),
+    _changed("orders.preview", "Preview which fields a fetch would change", Sees.MASKED),
+    _read("sources.list", "List the sources"),
+    _read("queue.show", "Show the state of the queue"),
+    _read("queue.consumers", "List the consumers of the queue"),
+    _read("retries.list", "List orders that wait for a retry"),
+    _read("retries.groups", "Group retries by reason and error"),
+    _tried("retries.run_now", "Run retries now"),
+    _tried("retries.dead_letter", "Dead-letter retries"),
+    _read("dead_letters.list", "List dead letters"),
+    _read("dead_letters.groups", "Group dead letters by reason and error"),
+    replace(_read("dead_letters.read", "Show a dead letter", Sees.MASKED, _ENTRY), is_audited=True),
+    _read("dead_letters.export", "Download dead letters", Sees.PERSONAL),
+    _tried("dead_letters.replay", "Replay dead letters"),
+    _tried("dead_letters.drop", "Delete dead letters"),
+    _read("controls.show", "Show the pause and the changed limits"),
+    _tried("pause", "Pause a source"),
+    _tried("resume", "Resume a source"),
+    _tried("tune", "Change the limits of a running source"),
+    _changed("tune.reset", "Return to the configured limits"),
+    _read("workers.list", "List the worker processes"),
+    replace(_tried("drain", "Drain worker processes", _PROCESS), of_all=True),
+    replace(_changed("drain.undo", "Let drained worker processes continue"), of_all=True),
+    replace(_changed("log_level", "Change the log level of running workers"), of_all=True),
+    _read("jobs.list", "List jobs", Sees.MASKED),
+    # The audit log names a job by its kind.
+    Declaration("jobs.start", "Start a job", Scope.OPERATE, Sees.MASKED),
+    _read("jobs.show", "Show a job", Sees.MASKED, _JOB),
+    replace(_read("jobs.read", "Show the result of a preview", Sees.MASKED), is_audited=True),
+    _read("jobs.download", "Download an export", Sees.PERSONAL, _JOB | _FILE),
+    _changed("jobs.cancel", "Cancel a job", Sees.MASKED, _JOB | {"job_state": "It has already ended"}),
+    _changed(
         "jobs.resume",
         "Resume a job",
-        _OPERATE,
         Sees.MASKED,
-        is_audited=True,
-        errors=_NO_JOB | {"job_state": "It is done, it is running, or it is a backfill"},
+        _JOB | {"job_state": "It is done, it is running, or it is a backfill"},
     ),
-    Declaration("backfills.list", "List backfills", _READ),
-    Declaration(
-        "backfills.start",
-        "Start a backfill",
-        _OPERATE,
-        is_audited=True,
-        has_dry_run=True,
-        errors={"unfinished_backfill": _UNFINISHED} | _NO_LIST,
-    ),
-    Declaration("backfills.show", "Show a backfill", _READ, errors=_NO_BACKFILL),
-    Declaration(
-        "backfills.cancel",
-        "Cancel a backfill",
-        _OPERATE,
-        is_audited=True,
-        errors=_NO_BACKFILL | {"backfill_ended": "It has already ended"},
-    ),
-    Declaration(
-        "backfills.resume",
-        "Resume a backfill",
-        _OPERATE,
-        is_audited=True,
-        errors=_NO_BACKFILL
-        | {"backfill_ended": "It is done", "unfinished_backfill": f"It is running. {_UNFINISHED}"}
-        | _NO_LIST,
-    ),
-    Declaration("audit.list", "List manual changes", _READ, Sees.MASKED),
-    Declaration("settings.show", "Show the settings without secrets", _READ),
-    Declaration("console", "Use the console", _READ),
+    _read("backfills.list", "List backfills"),
+    _tried("backfills.start", "Start a backfill", {"unfinished_backfill": _UNFINISHED} | _NO_LIST),
+    _read("backfills.show", "Show a backfill", errors=_BACKFILL),
+    _changed("backfills.cancel", "Cancel a backfill", errors=_BACKFILL | {"backfill_ended": "It has already ended"}),
+    _changed("backfills.resume", "Resume a backfill", errors=_BACKFILL | _RESUMED | _NO_LIST),
+    _read("audit.list", "List manual changes", Sees.MASKED),
+    _read("settings.show", "Show the settings without secrets"),
+    _read("console", "Use the console"),
 )
 DECLARED: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 """By name."""

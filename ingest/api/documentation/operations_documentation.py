@@ -1,6 +1,7 @@
 """The OpenAPI documentation of the routes of orders and operations."""
 
 from ingest.api.documentation.documentation import ORDER_ID, TEXT, Documentation, Parameter, Schema
+from ingest.domain.orders.order_filter import CRITERIA
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.stored_orders.order_json import ErasedOrder, HistoryList, OrderList, ShownOrder
 
@@ -37,16 +38,10 @@ PAGE = Documentation(
     "creates indexes for it.",
     parameters=[
         *(
-            Parameter(name, "query", f"Only with this {name}.")
-            for name in ("status", "country", "currency", "customer_id")
+            Parameter(name, "query", each.description, TIME if each.is_time else TEXT)
+            for name, each in CRITERIA.items()
         ),
-        Parameter("prefix", "query", "Only with an ID that begins with this text."),
         several("attribute", "Only with this attribute, as `name=value`."),
-        Parameter("placed_from", "query", "Only placed at this time or later.", TIME),
-        Parameter("placed_to", "query", "Only placed before this time.", TIME),
-        Parameter("updated_from", "query", "Only updated at this time or later.", TIME),
-        Parameter("stored_from", "query", "Only with a row that last changed at this time or later.", TIME),
-        Parameter("stored_to", "query", "Only with a row that last changed before this time.", TIME),
         *paging(500),
     ],
     response=LISTED,

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from ingest.api.documentation import backfill_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.api.operations.job_routes import BeforeJob, number
@@ -59,10 +59,7 @@ class BackfillRoutes:
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a backfill that waits for a worker process."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), BackfillBody)
+        body = await json_body(request, self.limits, BackfillBody)
         wanted = body.request(datetime.now(UTC))
         self._require_list()
         with _change_problems():

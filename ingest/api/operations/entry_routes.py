@@ -10,10 +10,9 @@ from msgspec import UNSET
 
 from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
 from ingest.domain.deliveries.entry_kind import EntryKind
@@ -94,10 +93,7 @@ class EntryRoutes:
 
     async def change(self, kind: JobKind, request: web.Request, caller: Caller) -> web.Response:
         """Change the entries that a request selects, or only count them."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), _BODIES[self.kind])
+        body = await json_body(request, self.limits, _BODIES[self.kind])
         selection = body.selection()
         with as_problems():
             if body.dry_run:

@@ -9,11 +9,11 @@ from aiohttp import web
 
 from ingest.api.documentation import job_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
@@ -80,10 +80,7 @@ class JobRoutes:
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), JobBody)
+        body = await json_body(request, self.limits, JobBody)
         with as_problems():
             wanted = await self._request(body)
             added = await operations.start(self.jobs, wanted, caller.name)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from aiohttp import web
 
@@ -15,7 +16,7 @@ from ingest.api.http.requests import while_connected
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_filter import CRITERIA, OrderFilter, OrderPosition
 from ingest.operations.json_types import response_of
 from ingest.operations.stored_orders.order_json import (
     ErasedOrder,
@@ -29,8 +30,6 @@ from ingest.operations.stored_orders.order_list import position_of
 from ingest.operations.stored_orders.orders import Orders
 
 _LIMIT, _MOST = 100, 500
-_TEXTS = ("status", "country", "currency", "customer_id", "prefix")
-_TIMES = ("placed_from", "placed_to", "updated_from", "stored_from", "stored_to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +63,13 @@ class OrderRoutes:
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """Stored orders that match, without lines and attributes."""
-        given = Parameters(request, (*_TEXTS, *_TIMES, "limit", "cursor"), ("attribute",))
+        given = Parameters(request, (*CRITERIA, "limit", "cursor"), ("attribute",))
         limit = given.limit(_LIMIT, _MOST)
-        selection = OrderFilter(
-            status=given.text("status"),
-            country=given.text("country"),
-            currency=given.text("currency"),
-            customer_id=given.text("customer_id"),
-            prefix=given.text("prefix"),
-            placed_from=given.time("placed_from"),
-            placed_to=given.time("placed_to"),
-            updated_from=given.time("updated_from"),
-            stored_from=given.time("stored_from"),
-            stored_to=given.time("stored_to"),
-            attributes=tuple(_attribute(text) for text in sorted(given.texts("attribute"))),
-        )
+        criteria: dict[str, Any] = {
+            name: given.time(name) if each.is_time else given.text(name) for name, each in CRITERIA.items()
+        }
+        attributes = tuple(_attribute(text) for text in sorted(given.texts("attribute")))
+        selection = OrderFilter(**criteria, attributes=attributes)
         after = _position(given.cursor(str | tuple[str, str]), selection)
         with as_problems():
             orders = await while_connected(request, self.orders.page(selection, after, limit + 1))

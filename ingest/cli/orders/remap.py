@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -72,7 +72,7 @@ def remap(
 
     if after is not None and selection.is_by_time:
         raise ConfigError("--after is the ID of an order, and --stored-between lists orders by time: choose one")
-    orders = replace(selection, ids=tuple(parse_ids(ids or [])))
+    orders = msgspec.structs.replace(selection, ids=tuple(parse_ids(ids or [])))
     chosen = DocumentSelection(orders, *parse_period(since, until))
     report = RemapReport(last=None if after is None else parse_ids([after])[0])
     settings = start_with_source(source)

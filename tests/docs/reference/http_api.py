@@ -101,16 +101,6 @@ _MEMBERS = {
     "undo": "`true` ends the drain.",
     "level": "The log level. `null` is the configured one.",
     "host": "Only workers on this host.",
-    "prefix": "Only with an ID that begins with this text.",
-    "status": "Only with this status.",
-    "country": "Only with this country.",
-    "currency": "Only with this currency.",
-    "customer_id": "Only of this customer.",
-    "placed_from": "Placed at this time or later.",
-    "placed_to": "Placed before this time.",
-    "updated_from": "Updated at this time or later.",
-    "stored_from": "Last changed at this time or later.",
-    "stored_to": "Last changed before this time.",
 }
 
 
