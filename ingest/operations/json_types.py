@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import cache
+from types import GenericAlias
 from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
@@ -9,7 +10,14 @@ import msgspec
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
 _Response = TypeVar("_Response", bound=msgspec.Struct)
+
+
+def page_of(member: str, element: type, **further: Any) -> Any:
+    """Return the type of a page with these elements, a cursor, and further members."""
+    members = {member: GenericAlias(list, (element,)), "next_cursor": str | None, **further}
+    return msgspec.defstruct(f"{element.__name__}Page", members.items(), frozen=True, namespace={"__doc__": LISTED})
 
 
 def response_of(kind: type[_Response], *values: object, **given: Any) -> _Response:

@@ -16,7 +16,6 @@ from ingest.api.console.pages.sources import SourcePages
 from ingest.api.console.pages.workers import WorkerPages
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.visitors import Visitors
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
@@ -24,8 +23,6 @@ from ingest.api.source_connections import SourceConnections
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
-
-_UNDOCUMENTED = Documentation(summary="The console.", response="A page.", schema={})
 
 
 class Console:
@@ -75,8 +72,8 @@ class Console:
             *files.routes(),
             *login.routes(),
             *frame.routes(all_pages),
-            Route("GET", ROOT, None, _to_root, _UNDOCUMENTED),
-            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond, _UNDOCUMENTED),
+            Route("GET", ROOT, None, _to_root),
+            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond),
         ]
 
     def pages(self, frame: Frame, live: LiveData) -> Sequence[Page]:

@@ -16,7 +16,6 @@ from ingest.api.console.sessions import Sessions
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.templating import make_environment, url
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE, BodyLimits
 from ingest.api.http.routing import Caller, Route
@@ -41,7 +40,6 @@ _AGAIN = (
     '<link rel="icon" href="{icon}">'
     '<p><a href="">Continue to the console</a></p></html>'
 )
-_UNDOCUMENTED = Documentation(summary="A page of the console.", response="The page.", schema={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class Frame:
         """Return the routes of these pages. The navigation shows the sections that are among them."""
         paths = {page.path for page in pages}
         self._sections = [section for section in SECTIONS if section.path in paths]
-        return [Route(page.method, ROOT + page.path, None, self._handler(page), _UNDOCUMENTED) for page in pages]
+        return [Route(page.method, ROOT + page.path, None, self._handler(page)) for page in pages]
 
     def render(self, visit: Visit, template: str, status: int = 200, **model: Any) -> web.Response:
         """Return a page.

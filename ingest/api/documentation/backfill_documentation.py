@@ -1,7 +1,7 @@
 """The OpenAPI documentation of the routes of backfills."""
 
 from ingest.api.documentation.documentation import Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, paging
+from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.operations.jobs.shown import BackfillList, ShownBackfill
@@ -11,7 +11,6 @@ _ID = Parameter("backfill", "path", "The number of the backfill.", {"type": "int
 PAGE = Documentation(
     text="The newest first.",
     parameters=paging(500),
-    response=LISTED,
     schema=BackfillList,
 )
 START = Documentation(
@@ -28,7 +27,6 @@ START = Documentation(
 SHOW = Documentation(
     text="With its progress.",
     parameters=[_ID],
-    response="The backfill.",
     schema=ShownBackfill,
 )
 CANCEL = Documentation(

@@ -8,14 +8,12 @@ from ingest.operations.control.controls import Overview
 
 SHOW = Documentation(
     text="Of a source.",
-    response="The controls.",
     schema=ShownControls,
 )
 PAUSE = Documentation(
     text="Within two seconds, no request to its external API begins. Requests in flight finish, and all other orders wait. See the page "
     "on pausing. A repeated request replaces the pause. A dry run counts the orders that would wait.",
     bodies={JSON: PauseBody},
-    response="The pause.",
     schema=PauseResult,
     problems={422: "The duration or the reason is invalid."},
 )
@@ -30,7 +28,6 @@ TUNE = Documentation(
     text="A limit that is left out stays as it is. The change survives restarts, until `reset`. Sources that share a quota get the same "
     "rate.",
     bodies={JSON: TuneBody},
-    response="The changed limits.",
     schema=TuneResult,
     problems={422: "There is no limit, or a limit is out of range."},
 )
@@ -53,7 +50,6 @@ DRAIN = Documentation(
 LOG_LEVEL = Documentation(
     text="On one host, or on all hosts. Null returns to the configured level.",
     bodies={JSON: LogLevelBody},
-    response="The level.",
     schema=LogLevelBody,
     problems={422: "The level is unknown."},
 )

@@ -1,7 +1,7 @@
 """The OpenAPI documentation of the routes of dead letters and retries."""
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, TIME, paging, several
+from ingest.api.documentation.operations_documentation import TIME, paging, several
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.selections import DeadLettersBody, RetriesBody
 from ingest.domain.deliveries.delivery import RetryReason
@@ -21,7 +21,6 @@ def _change(text: str, body: type) -> Documentation:
     return Documentation(
         text=text,
         bodies={JSON: body},
-        response="The number of entries.",
         schema=EntryChange,
         problems={
             422: "The body does not select anything, or contradicts itself. To select everything, set `everything`."
@@ -57,7 +56,6 @@ def _list(kind: EntryKind, order: str) -> Documentation:
     return Documentation(
         text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
         parameters=[*paging(500), *_SELECTED[kind]],
-        response=LISTED,
         schema=_PAGES[kind],
     )
 
@@ -68,7 +66,6 @@ LISTS = {
 }
 GROUPS = Documentation(
     text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
-    response="The groups.",
     schema=GroupList,
 )
 CHANGES = {
@@ -94,6 +91,5 @@ EXPORT = Documentation(
 SHOW_DEAD_LETTER = Documentation(
     text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
-    response="The dead letter.",
     schema=ShownDeadLetter,
 )

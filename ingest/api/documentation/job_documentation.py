@@ -1,7 +1,7 @@
 """The OpenAPI documentation of the routes of jobs."""
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, paging
+from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.json_responses import JSON
 from ingest.api.operations.job_body import JobBody
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
@@ -12,7 +12,6 @@ _ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "mi
 PAGE = Documentation(
     text="Including backfills, the newest first.",
     parameters=paging(500),
-    response=LISTED,
     schema=JobList,
 )
 START = Documentation(
@@ -30,7 +29,6 @@ START = Documentation(
 SHOW = Documentation(
     text="With its progress, which is recorded once a second, and the result of a preview. The audit log records who reads a result.",
     parameters=[_ID],
-    response="The job.",
     schema=JobWithResult,
 )
 OUTPUT = Documentation(

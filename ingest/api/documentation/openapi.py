@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, generated from the routes, and the route that serves it."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -125,7 +126,8 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
     audited = "The audit log records it." if route.declared is not None and route.declared.is_audited else ""
     text = f"{documentation.text} {audited}".strip()
     response = {
-        "description": documentation.response,
+        "description": documentation.response
+        or inspect.cleandoc(documentation.schema.__doc__ or "").partition("\n")[0],
         "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
         "content": {
             media_type: {"schema": schema_of[schema] if isinstance(schema, type) else schema}

@@ -6,7 +6,6 @@ from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.stored_orders.order_json import ErasedOrder, HistoryList, OrderList, ShownOrder
 
 TIME: Schema = {"type": "string", "format": "date-time"}
-LISTED = "A page. `next_cursor` is the parameter `cursor` of the next request, or null after the last page."
 _INVALID_ID = "The ID in the path is invalid, or there is a query."
 
 
@@ -28,7 +27,6 @@ SHOW = Documentation(
     text="The stored order and its state in the queue. See the page on finding orders. If the queue is too long to be searched, or "
     "Redis is unavailable, the state is `unknown`.",
     parameters=[ORDER_ID],
-    response="The order, and its state in the queue.",
     schema=ShownOrder,
     problems={422: _INVALID_ID},
 )
@@ -44,7 +42,6 @@ PAGE = Documentation(
         several("attribute", "Only with this attribute, as `name=value`."),
         *paging(500),
     ],
-    response=LISTED,
     schema=OrderList,
 )
 HISTORY = Documentation(
@@ -52,7 +49,6 @@ HISTORY = Documentation(
     + ", ".join(f"`{event}`" for event in HistoryEvent)
     + ". It is empty unless workers keep a history, see `INGEST_HISTORY`.",
     parameters=[ORDER_ID, *paging(500)],
-    response=LISTED,
     schema=HistoryList,
     problems={422: "The ID in the path is invalid, or a parameter is unknown, repeated or malformed."},
 )

@@ -61,6 +61,9 @@ def _of_no_source(_: web.Request) -> None:
     """The source of a route that belongs to none."""
 
 
+_UNDOCUMENTED = Documentation(schema=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One operation of the API.
@@ -70,7 +73,7 @@ class Route:
         path: The path in the syntax of aiohttp, such as `/v1/orders/{order_id}`.
         operation: The name of its declaration, or None for routes that need no key.
         handler: Responds.
-        documentation: Its part of the OpenAPI document.
+        documentation: Its part of the OpenAPI document. The console has none.
         source: Returns the source of a request. A key that is limited to other sources is rejected.
         is_large: Whether the response contains a document or many lines, so that its request waits for memory.
     """
@@ -79,7 +82,7 @@ class Route:
     path: str
     operation: str | None
     handler: Respond
-    documentation: Documentation
+    documentation: Documentation = _UNDOCUMENTED
     source: SourceOf = _of_no_source
     is_large: bool = False
 

@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-import msgspec
 from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from ingest.api.documentation.documentation import Documentation
-from ingest.api.documentation.operations_documentation import LISTED, paging
+from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.operations.json_types import page_of
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.partition_monitor import ConsumerState
 
@@ -27,13 +27,7 @@ class QueueReport(QueueState):
     partitions: Mapping[str, QueueState] | UnsetType = UNSET
 
 
-class ConsumerPage(msgspec.Struct, frozen=True):
-    """A page of consumers, by name."""
-
-    consumers: list[ConsumerState]
-    next_cursor: str | None
-
-
+_ConsumerPage = page_of("consumers", ConsumerState)
 _QUEUE = Documentation(
     response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"
     " partitions, `partitions` contains the same for each.",
@@ -42,8 +36,7 @@ _QUEUE = Documentation(
 _CONSUMERS = Documentation(
     text="The processes that read the queue, with their heartbeats and open circuits, by name.",
     parameters=paging(_MOST),
-    response=LISTED,
-    schema=ConsumerPage,
+    schema=_ConsumerPage,
 )
 
 
@@ -81,4 +74,4 @@ class QueueRoutes:
         with as_problems():
             consumers = [each for each in await self.monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
-        return json_response(ConsumerPage(consumers[:limit], next_cursor))
+        return json_response(_ConsumerPage(consumers[:limit], next_cursor))

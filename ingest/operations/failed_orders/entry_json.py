@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.entry_fields import FORMER_ORIGIN, ORIGIN
 from ingest.domain.deliveries.selection import FailedEntry
-from ingest.operations.json_types import Count, Time, response_of
+from ingest.operations.json_types import Count, Time, page_of, response_of
 from ingest.operations.visibility import EVERYTHING, Visibility
 
 
@@ -65,24 +65,12 @@ _Missing = Annotated[
 ]
 
 
-class DeadLetterList(msgspec.Struct, frozen=True):
-    """A page of dead letters."""
-
-    dead_letters: list[ListedDeadLetter]
-    next_cursor: str | None
-    missing_partitions: _Missing
-
-
-class RetryList(msgspec.Struct, frozen=True):
-    """A page of retries."""
-
-    retries: list[ListedRetry]
-    next_cursor: str | None
-    missing_partitions: _Missing
+DeadLetterList = page_of("dead_letters", ListedDeadLetter, missing_partitions=_Missing)
+RetryList = page_of("retries", ListedRetry, missing_partitions=_Missing)
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
-    """The form of a group in responses."""
+    """Entries of one source with the same reason and error shape."""
 
     source: str
     reason: str
@@ -95,7 +83,7 @@ class ShownGroup(msgspec.Struct, frozen=True):
 
 
 class GroupList(msgspec.Struct, frozen=True):
-    """The form of groups in responses."""
+    """The groups, the largest first."""
 
     groups: list[ShownGroup]
     examined: Annotated[Count, Meta(description="Entries that were read so far.")]

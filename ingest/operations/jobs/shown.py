@@ -8,7 +8,7 @@ from msgspec import Meta
 from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest
 from ingest.domain.operating.jobs import Job, JobKind, JobState
 from ingest.domain.orders.field_differences import ChangePreview
-from ingest.operations.json_types import Count, Moment, response_of
+from ingest.operations.json_types import Count, Moment, page_of, response_of
 from ingest.operations.visibility import EVERYTHING, Visibility
 
 _Id = Annotated[int, Meta(ge=1)]
@@ -44,11 +44,7 @@ class JobWithResult(ShownJob, frozen=True):
     result: ChangePreview | None
 
 
-class JobList(msgspec.Struct, frozen=True):
-    """A page of jobs."""
-
-    jobs: list[ShownJob]
-    next_cursor: str | None
+JobList = page_of("jobs", ShownJob)
 
 
 class ShownBackfill(msgspec.Struct, frozen=True):
@@ -74,11 +70,7 @@ class ShownBackfill(msgspec.Struct, frozen=True):
     error: _Error
 
 
-class BackfillList(msgspec.Struct, frozen=True):
-    """A page of backfills."""
-
-    backfills: list[ShownBackfill]
-    next_cursor: str | None
+BackfillList = page_of("backfills", ShownBackfill)
 
 
 def shown(job: Job, sees: Visibility = EVERYTHING) -> ShownJob:

@@ -14,7 +14,7 @@ from ingest.domain.orders.order_state import (
     QueuedEntry,
     RetryEntry,
 )
-from ingest.operations.json_types import Count, Moment, response_of
+from ingest.operations.json_types import Count, Moment, page_of, response_of
 from ingest.operations.visibility import EVERYTHING, Visibility
 
 
@@ -56,18 +56,8 @@ class ListedOrder(msgspec.Struct, frozen=True):
     row: Annotated[dict[str, Any], Meta(description="The times and the version of its row.")]
 
 
-class OrderList(msgspec.Struct, frozen=True):
-    """A page of stored orders."""
-
-    orders: list[ListedOrder]
-    next_cursor: str | None
-
-
-class HistoryList(msgspec.Struct, frozen=True):
-    """A page of the history of an order."""
-
-    history: list[HistoryEntry]
-    next_cursor: str | None
+OrderList = page_of("orders", ListedOrder)
+HistoryList = page_of("history", HistoryEntry)
 
 
 class RemovedEntries(msgspec.Struct, frozen=True):
