@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ingest.domain.deliveries.entry_fields import DOCUMENT, KNOWN
-from ingest.domain.orders.field_differences import DifferenceExample
+from ingest.domain.orders.field_differences import ChangePreview, DifferenceExample
 
 _SHOWN = 2
 _KEPT_FIELDS = {name.decode() for name in KNOWN - {DOCUMENT}}
@@ -58,22 +59,18 @@ class Visibility:
                 shown[name] = _masked_values(shown[name])
         return shown
 
-    def preview(self, result: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def preview(self, result: ChangePreview | None) -> ChangePreview | None:
         """Return the result of a preview, or None if there is none."""
         if result is None or self.personal:
-            return None if result is None else dict(result)
-        examples = msgspec.convert([each["examples"] for each in result["fields"]], list[list[DifferenceExample]])
-        fields = [
-            {**each, "examples": [msgspec.to_builtins(self.difference(one)) for one in several]}
-            for each, several in zip(result["fields"], examples, strict=True)
-        ]
-        return {**result, "fields": fields}
+            return result
+        fields = [replace(each, examples=[self.difference(one) for one in each.examples]) for each in result.fields]
+        return replace(result, fields=fields)
 
     def difference(self, example: DifferenceExample) -> DifferenceExample:
         """Return one order with its values of a field before and after a change."""
         if self.personal:
             return example
-        return msgspec.structs.replace(example, before=_masked(example.before), after=_masked(example.after))
+        return replace(example, before=_masked(example.before), after=_masked(example.after))
 
 
 EVERYTHING = Visibility(personal=True)

@@ -5,13 +5,14 @@ process may take the job. A process that stops releases its lease instead, so an
 advanced. A process that has lost its lease can no longer record progress, because each lease has a new number.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.orders.field_differences import ChangePreview
 from ingest.domain.source_name import UNNAMED
 from ingest.store.audit import AuditLog
 from ingest.store.connections.statements import Fetches
@@ -150,11 +151,11 @@ class Jobs:
         """Return a job, or None if the source has none with this ID."""
         return await find_job(self._connection, [self.source], job)
 
-    async def result(self, job: int) -> dict[str, Any] | None:
+    async def result(self, job: int) -> ChangePreview | None:
         """Return the result of a preview. None if there is none, or an order in it was erased."""
         records = await self._connection.fetch(_RESULT, self.source, job)
         text = records[0]["result"] if records else None
-        return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+        return None if text is None else msgspec.json.decode(text, type=ChangePreview)
 
     async def newest(
         self, limit: int, before: int | None = None, kinds: Collection[JobKind] = tuple(JobKind)
@@ -190,7 +191,7 @@ class Jobs:
         state: JobState,
         progress: JobProgress,
         error: str | None = None,
-        result: Mapping[str, Any] | None = None,
+        result: ChangePreview | None = None,
         order_ids: Collection[str] = (),
     ) -> None:
         """End the job, and record its progress in the same step.

@@ -4,7 +4,7 @@ from integration.scene import Scene
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
@@ -27,5 +27,5 @@ async def test_each_reading_of_a_list_adds_to_the_letter_of_an_order_and_not_ano
         await scene.finished()
     [again] = [entry async for page in dead.newest_first(EVERYTHING) for entry in page.entries]
 
-    assert (letter.order_id, letter.reason, as_object(letter, "")["seen"]) == ("lost", "not_found", 8)
-    assert (again.order_id, again.replays, as_object(again, "")["seen"]) == ("lost", 1, 1)
+    assert (letter.order_id, letter.reason, shown(letter, "").seen) == ("lost", "not_found", 8)
+    assert (again.order_id, again.replays, shown(again, "").seen) == ("lost", 1, 1)

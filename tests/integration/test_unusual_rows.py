@@ -9,7 +9,7 @@ from support import connected
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.operations.backends import Backends
-from ingest.operations.stored_orders.order_json import as_object
+from ingest.operations.stored_orders.order_json import shown as shown_order
 from ingest.operations.stored_orders.order_places import locate
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_reading import OrderReader
@@ -40,7 +40,7 @@ async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
         compared = (await rows.content(["X"]))["X"]
 
     assert compared.placed_at == shown
-    for found in (as_object(state), listed):
+    for found in (msgspec.structs.asdict(shown_order(state)), listed):
         assert (found["order"]["placed_at"], found["row"]["version"]) == (shown, shown)
         assert found["order"]["updated_at"] is None
         msgspec.json.encode(found)

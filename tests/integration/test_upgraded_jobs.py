@@ -20,6 +20,7 @@ from support import connected
 from ingest.domain.operating.audited_operation import AuditFilter, OperationState
 from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
+from ingest.domain.orders.field_differences import ChangePreview
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.operations.backends import Backends
@@ -214,4 +215,4 @@ async def test_a_preview_that_runs_during_the_upgrade_begins_again(site: Site, s
 
     assert (state, held.expired_leases) == (JobState.DONE, 1)
     result = await site.jobs.result(job)
-    assert result == {"count": 0, "fetched": 0, "changed": 0, "fields": [], "failures": []}
+    assert result == ChangePreview(0, 0, 0, [], [])

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown as shown_dead_letter
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -23,6 +23,6 @@ def test_the_field_that_earlier_releases_call_source_is_shown_as_the_origin(
 ) -> None:
     entry = DeadLetterEntry("1-1", "A", "rejected", "", 1, NOW, None, None, 0, None, fields)
 
-    found = as_object(entry, "shop-de")
+    found = shown_dead_letter(entry, "shop-de")
 
-    assert (found["source"], found["fields"]) == ("shop-de", shown)
+    assert (found.source, found.fields) == ("shop-de", shown)

@@ -2,16 +2,12 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
+from surfaces import routes
 
-from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
-from ingest.services.http.api_connections import RouteConnections
-from ingest.services.http.api_routes import RouteCounters, ServedSources, all_described, routes_of
-from ingest.settings import load_settings
+from ingest.services.http.api_routes import all_described
 from ingest.telemetry.api_metrics import CODES
 
 
@@ -19,13 +15,6 @@ from ingest.telemetry.api_metrics import CODES
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No `.env` counts."""
     monkeypatch.chdir(tmp_path)
-
-
-def routes(*names: str) -> list[Route]:
-    settings = load_settings()
-    sources = {name: settings.of_source(name, {}) if name else settings for name in names}
-    served = ServedSources(sources, cast("Any", {"": [SimpleNamespace(name="any")]} if "" in names else {}))
-    return routes_of(settings, served, RouteConnections.none(sources), RouteCounters.none(sources))
 
 
 # These list all sources.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import ROOT, Frame
+from ingest.api.console.frame import ROOT, Frame, Page
 from ingest.api.console.live import LiveData
 from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
@@ -16,7 +16,6 @@ from ingest.api.console.pages.sources import SourcePages
 from ingest.api.console.pages.workers import WorkerPages
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.visitors import Visitors
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
@@ -24,8 +23,6 @@ from ingest.api.source_connections import SourceConnections
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
-
-_UNDOCUMENTED = Documentation(summary="The console.", response="A page.", schema={})
 
 
 class Console:
@@ -69,7 +66,19 @@ class Console:
         files = StaticFiles(ROOT)
         frame = Frame(self._visitors, files, limits)
         live = LiveData(frame, is_stopping)
-        pages = [
+        login = LoginPages(frame, self._visitors, limits)
+        all_pages = [*self.pages(frame, live), *login.pages(), *live.pages()]
+        return [
+            *files.routes(),
+            *login.routes(),
+            *frame.routes(all_pages),
+            Route("GET", ROOT, None, _to_root),
+            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond),
+        ]
+
+    def pages(self, frame: Frame, live: LiveData) -> Sequence[Page]:
+        """Return all pages except the login, and add their live parts."""
+        return [
             *OverviewPages(frame, live, self._snapshots).pages(),
             *SourcePages(frame, live, self._snapshots, self._settings_of).pages(),
             *WorkerPages(frame, live, self._snapshots).pages(),
@@ -77,15 +86,6 @@ class Console:
             *SettingsPages(frame, self._settings, self._settings_of).pages(),
             *HelpPages(frame).pages(),
             *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._bulk),
-        ]
-        login = LoginPages(frame, self._visitors, limits)
-        all_pages = [*pages, *login.pages(), *live.pages()]
-        return [
-            *files.routes(),
-            *login.routes(),
-            *frame.routes(all_pages),
-            Route("GET", ROOT, None, _to_root, _UNDOCUMENTED),
-            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond, _UNDOCUMENTED),
         ]
 
 

@@ -16,11 +16,11 @@ from ingest.api.console.sessions import Sessions
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.templating import make_environment, url
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE, BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.domain.api_key import Scope
+from ingest.operations.declared import DECLARED
 
 ROOT = "/console"
 HEADERS = {
@@ -40,7 +40,6 @@ _AGAIN = (
     '<link rel="icon" href="{icon}">'
     '<p><a href="">Continue to the console</a></p></html>'
 )
-_UNDOCUMENTED = Documentation(summary="A page of the console.", response="The page.", schema={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +103,15 @@ class Page:
         method: `GET`, or `POST` for an action.
         path: Below `/console`, such as `/dead-letters`.
         respond: Returns the response.
-        scope: The scope that the visitor needs.
+        operation: See `Route`.
         is_large: See `Route`.
-        is_personal: See `Route`.
     """
 
     method: str
     path: str
     respond: Respond
-    scope: Scope = Scope.READ
+    operation: str
     is_large: bool = False
-    is_personal: bool = False
 
 
 class Frame:
@@ -142,7 +139,7 @@ class Frame:
         """Return the routes of these pages. The navigation shows the sections that are among them."""
         paths = {page.path for page in pages}
         self._sections = [section for section in SECTIONS if section.path in paths]
-        return [Route(page.method, ROOT + page.path, None, self._handler(page), _UNDOCUMENTED) for page in pages]
+        return [Route(page.method, ROOT + page.path, None, self._handler(page)) for page in pages]
 
     def render(self, visit: Visit, template: str, status: int = 200, **model: Any) -> web.Response:
         """Return a page.
@@ -194,9 +191,9 @@ class Frame:
             try:
                 if page.method != "GET":
                     check_origin(request)
-                visitor = await self.visitors.identify(request, page.scope)
-                if page.is_personal:
-                    visitor.caller.check(Scope.PERSONAL)
+                needed, *further = DECLARED[page.operation].scopes
+                visitor = await self.visitors.identify(request, needed)
+                visitor.caller.require(further)
                 visit = Visit(request, visitor)
                 request[STATE].identify(visitor.caller.name)
                 if page.is_large:

@@ -16,6 +16,7 @@ from ingest.api.console.visitors import LoginNeeded
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE
 from ingest.domain.api_key import Scope
+from ingest.operations.declared import DECLARED
 
 RenderPart = Callable[[Visit], Awaitable[str]]
 """Returns the current content of the live part of a page, as HTML. The request has the query of the page."""
@@ -40,13 +41,13 @@ class LiveData:
         self._is_stopping = is_stopping
         self._pages: list[Page] = []
 
-    def add(self, name: str, render: RenderPart, scope: Scope = Scope.READ) -> None:
+    def add(self, name: str, render: RenderPart, operation: str) -> None:
         """Add the live part of a page. Its stream is `/console/events/NAME`, with the query of the page."""
 
         async def respond(visit: Visit) -> web.StreamResponse:
-            return await self._stream(visit, render, scope)
+            return await self._stream(visit, render, DECLARED[operation].scope)
 
-        self._pages.append(Page("GET", f"/events/{name}", respond, scope))
+        self._pages.append(Page("GET", f"/events/{name}", respond, operation))
 
     def pages(self) -> Sequence[Page]:
         """The streams."""

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_UNDOCUMENTED = Documentation(summary="A file of the console.", response="The file.", schema={})
 
 
 class StaticFiles:
@@ -32,7 +30,7 @@ class StaticFiles:
 
     def routes(self) -> Sequence[Route]:
         """The route of all files, which need no login."""
-        return [Route("GET", f"{self._root}/{{name}}", None, self._serve, _UNDOCUMENTED)]
+        return [Route("GET", f"{self._root}/{{name}}", None, self._serve)]
 
     async def _serve(self, request: web.Request, _: Caller) -> web.StreamResponse:
         name = request.match_info["name"]

@@ -35,23 +35,23 @@ class Documentation:
     """A route's documentation.
 
     Attributes:
-        summary: One line.
+        summary: One line, unless the operation is declared.
         text: More, in Markdown.
         parameters: Other than the body.
         bodies: The type of msgspec or the JSON schema of each media type.
         status: The status of a response without an error.
-        response: When that is given.
+        response: When that is given. By default, the description of its type.
         schema: The type or the schema of the JSON, or None if it is never JSON.
         others: Schemas of its other possible contents, by media type.
-        problems: The problems of this route by status. The problems of every route are added.
+        problems: The problems of its requests by status. The errors of its operation and the problems of every route are added.
     """
 
-    summary: str
+    summary: str = ""
     text: str = ""
     parameters: Sequence[Parameter] = ()
     bodies: Mapping[str, type | Schema] = field(default_factory=dict)
     status: int = 200
-    response: str
+    response: str = ""
     schema: type | Schema | None
     others: Mapping[str, Schema] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, generated from the routes, and the route that serves it."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -11,6 +12,7 @@ from ingest.api.documentation.documentation import TEXT, Documentation, Paramete
 from ingest.api.http.json_responses import JSON
 from ingest.api.http.problems import CONTENT_TYPE
 from ingest.api.http.routing import Caller, Route
+from ingest.operations.declared import STATUS_OF
 
 _REF = "#/components/schemas/{name}"
 _PROBLEM = {
@@ -28,6 +30,7 @@ _PROBLEM = {
         detail=TEXT,
     ),
 }
+_MALFORMED = "A parameter is unknown, repeated or malformed. `parameter` names it."
 # The problems of any request.
 _ANY = {
     400: "The request cannot be read.",
@@ -120,8 +123,11 @@ def document_of(routes: Sequence[Route]) -> dict[str, Any]:
 
 def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
     documentation = route.documentation
+    audited = "The audit log records it." if route.declared is not None and route.declared.is_audited else ""
+    text = f"{documentation.text} {audited}".strip()
     response = {
-        "description": documentation.response,
+        "description": documentation.response
+        or inspect.cleandoc(documentation.schema.__doc__ or "").partition("\n")[0],
         "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
         "content": {
             media_type: {"schema": schema_of[schema] if isinstance(schema, type) else schema}
@@ -131,8 +137,8 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
     }
     operation: dict[str, Any] = {
         "operationId": _name(route),
-        "summary": documentation.summary,
-        **({"description": documentation.text} if documentation.text else {}),
+        "summary": documentation.summary if route.declared is None else route.declared.summary,
+        **({"description": text} if text else {}),
         "parameters": [_parameter(parameter) for parameter in documentation.parameters],
         "responses": {str(documentation.status): response, **_problems(route)},
     }
@@ -142,9 +148,9 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
             for media_type, body in documentation.bodies.items()
         }
         operation["requestBody"] = {"required": True, "content": content}
-    if route.scopes:
+    if route.declared is not None:
         # In OpenAPI 3.1 any scheme may name the scopes that the caller needs.
-        scopes = [scope.value for scope in route.scopes]
+        scopes = [scope.value for scope in route.declared.scopes]
         operation["security"] = [{"bearer": scopes}, {"header": scopes}]
     return operation
 
@@ -152,7 +158,14 @@ def _operation(route: Route, schema_of: Mapping[type, Any]) -> dict[str, Any]:
 def _problems(route: Route) -> dict[str, Any]:
     common = _ANY if route.scope is None else _ANY | _WITH_KEY
     problems: dict[str, Any] = {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in common}
-    problems |= {str(status): _problem(status, text) for status, text in route.documentation.problems.items()}
+    own = {status: [text] for status, text in route.documentation.problems.items()}
+    if route.declared is not None:
+        own.setdefault(422, [_MALFORMED])
+        if route.documentation.bodies.keys() == {JSON}:
+            own[415] = ["The body is not JSON, or is compressed."]
+        for code, text in route.declared.errors.items():
+            own.setdefault(STATUS_OF[code], []).append(f"{text} (`{code}`).")
+    problems |= {str(status): _problem(status, " ".join(texts)) for status, texts in own.items()}
     return dict(sorted(problems.items()))
 
 

@@ -47,12 +47,12 @@ def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
     name = f"{route.method} {route.path}"
 
     def admit(request: web.Request) -> Caller:
-        if route.scope is None:
+        if route.declared is None:
             return _UNKNOWN
+        needed, *further = route.declared.scopes
         try:
-            caller = access.admit(request.headers, route.scope, route.source(request))
-            if route.is_personal:
-                caller.check(Scope.PERSONAL)
+            caller = access.admit(request.headers, needed, route.source(request))
+            caller.require(further)
         except Problem as problem:
             if limit.is_due(problem.key, name, problem.code):
                 _log.warning("request_rejected", key=problem.key, route=name, reason=problem.code)

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from ingest.operations.declared import STATUS_OF
+
 CONTENT_TYPE = "application/problem+json"
 # In every response, because no response is a page or may be cached.
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -60,6 +62,11 @@ class Problem(Exception):
     def response(self) -> web.Response:
         """The answer."""
         return web.Response(body=self.body(), status=self.status, headers=self.headers, content_type=CONTENT_TYPE)
+
+
+def failure(code: str, detail: str, **members: Any) -> Problem:
+    """An error of an operation, with the status of its code."""
+    return Problem(STATUS_OF[code], code, detail, **members)
 
 
 def too_busy(detail: str) -> Problem:

@@ -9,7 +9,9 @@ import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
+from ingest.api.http.json_responses import JSON
 from ingest.api.http.memory_budget import RequestState
+from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem
 
 _T = TypeVar("_T")
@@ -82,6 +84,18 @@ async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
             if len(body) > limits.size:
                 raise too_large(limits.size)
     return bytes(body)
+
+
+async def json_body(request: web.Request, limits: BodyLimits, kind: type[_T]) -> _T:
+    """Read and decode the JSON body of a request without a query.
+
+    Raises:
+        Problem: 400, 408, 413, 415 or 422.
+    """
+    Parameters(request, ())
+    if request.content_type != JSON:
+        raise Problem(415, "content_type", f"the body must be {JSON}")
+    return decoded(await read_body(request, limits), kind)
 
 
 def decoded(body: bytes, kind: type[_T]) -> _T:

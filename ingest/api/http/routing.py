@@ -1,12 +1,13 @@
 """A route consists of a method, a path, the required scope, its source, and the function that responds."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation
 from ingest.domain.api_key import Scope
+from ingest.operations.declared import DECLARED, Declaration
 from ingest.operations.visibility import Visibility
 
 
@@ -39,6 +40,11 @@ class Caller:
         """The values and names that responses to the caller contain."""
         return Visibility(Scope.PERSONAL in self.scopes, self.sources)
 
+    def require(self, scopes: Iterable[Scope]) -> None:
+        """Check that the caller has these scopes. Raises `Problem` otherwise."""
+        for scope in scopes:
+            self.check(scope)
+
     def may_use(self, source: str) -> bool:
         """Whether the caller may use a source."""
         return self.sources is None or source in self.sources
@@ -55,6 +61,9 @@ def _of_no_source(_: web.Request) -> None:
     """The source of a route that belongs to none."""
 
 
+_UNDOCUMENTED = Documentation(schema=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One operation of the API.
@@ -62,24 +71,27 @@ class Route:
     Attributes:
         method: The HTTP method in upper case.
         path: The path in the syntax of aiohttp, such as `/v1/orders/{order_id}`.
-        scope: The scope that a key needs, or None for routes that need no key.
+        operation: The name of its declaration, or None for routes that need no key.
         handler: Responds.
-        documentation: Its part of the OpenAPI document.
+        documentation: Its part of the OpenAPI document. The console has none.
         source: Returns the source of a request. A key that is limited to other sources is rejected.
         is_large: Whether the response contains a document or many lines, so that its request waits for memory.
-        is_personal: Whether the response consists of personal values, so that the caller needs the scope `personal` as well.
     """
 
     method: str
     path: str
-    scope: Scope | None
+    operation: str | None
     handler: Respond
-    documentation: Documentation
+    documentation: Documentation = _UNDOCUMENTED
     source: SourceOf = _of_no_source
     is_large: bool = False
-    is_personal: bool = False
 
     @property
-    def scopes(self) -> list[Scope]:
-        """The scopes that a key needs."""
-        return [each for each in (self.scope, Scope.PERSONAL if self.is_personal else None) if each is not None]
+    def declared(self) -> Declaration | None:
+        """The declaration of its operation."""
+        return None if self.operation is None else DECLARED[self.operation]
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope that a key needs, or None for routes that need no key."""
+        return None if self.declared is None else self.declared.scope

@@ -67,9 +67,7 @@ def _named(request: web.Request) -> str:
 
 
 def _named_source(documentation: Documentation) -> Documentation:
-    unknown = "There is no such source"
-    problems = dict(documentation.problems)
-    problems[404] = f"{unknown}. {problems[404]}" if 404 in problems else f"{unknown}."
+    problems = {**documentation.problems, 404: "There is no such source (`unknown_source`)."}
     return replace(documentation, parameters=[_SOURCE, *documentation.parameters], problems=problems)
 
 

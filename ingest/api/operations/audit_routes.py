@@ -3,34 +3,26 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, Parameter
-from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, TIME, paging
+from ingest.api.documentation.operations_documentation import TIME, paging
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Route
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.operations.audit_trail import MOST_LISTED, ShownOperation, shown
+from ingest.operations.json_types import page_of
 from ingest.store.audit_reading import audited_operations
 from ingest.store.connections.pool import Pool
 
 _LIMIT = 100
 
 
-class AuditPage(msgspec.Struct, frozen=True):
-    """A page of manual changes, the newest first."""
-
-    operations: list[ShownOperation]
-    next_cursor: str | None
-
-
+_AuditPage = page_of("operations", ShownOperation)
 _PAGE = Documentation(
-    summary="List manual changes",
     text="Who has changed what, how many, and with which result, the newest first. A key that is limited to sources sees their "
     "changes only. The state `unfinished` means that the change is running, or that its result is unknown.",
     parameters=[
@@ -41,9 +33,7 @@ _PAGE = Documentation(
         Parameter("until", "query", "Only begun before this time.", TIME),
         *paging(MOST_LISTED),
     ],
-    response=LISTED,
-    schema=AuditPage,
-    problems=MALFORMED,
+    schema=_AuditPage,
 )
 
 
@@ -59,7 +49,7 @@ class AuditRoutes:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("GET", "/v1/audit", Scope.READ, self.page, _PAGE)]
+        return [Route("GET", "/v1/audit", "audit.list", self.page, _PAGE)]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The newest changes of the sources that the caller may use."""
@@ -75,7 +65,7 @@ class AuditRoutes:
         with as_problems():
             found = await audited_operations(self.pool, selection, limit, before)
         next_cursor = cursor_of(found[-1].number) if len(found) == limit else None
-        return json_response(AuditPage([shown(each, caller.sees) for each in found], next_cursor))
+        return json_response(_AuditPage([shown(each, caller.sees) for each in found], next_cursor))
 
 
 def permitted_sources(wanted: Collection[str], caller: Caller) -> Collection[str] | None:

@@ -9,17 +9,16 @@ from aiohttp import web
 
 from ingest.api.documentation import backfill_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.problems import Problem, failure
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
 from ingest.api.operations.job_routes import BeforeJob, number
-from ingest.domain.api_key import Scope
-from ingest.domain.operating.backfill import backfill_as_dict
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
+from ingest.operations.jobs.shown import BackfillList, shown_backfill
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
@@ -42,11 +41,11 @@ class BackfillRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/backfills", Scope.READ, self.page, documentation.PAGE),
-            Route("POST", "/v1/backfills", Scope.OPERATE, self.start, documentation.START),
-            Route("GET", "/v1/backfills/{backfill}", Scope.READ, self.show, documentation.SHOW),
-            Route("DELETE", "/v1/backfills/{backfill}", Scope.OPERATE, self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/backfills/{backfill}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
+            Route("GET", "/v1/backfills", "backfills.list", self.page, documentation.PAGE),
+            Route("POST", "/v1/backfills", "backfills.start", self.start, documentation.START),
+            Route("GET", "/v1/backfills/{backfill}", "backfills.show", self.show, documentation.SHOW),
+            Route("DELETE", "/v1/backfills/{backfill}", "backfills.cancel", self.cancel, documentation.CANCEL),
+            Route("POST", "/v1/backfills/{backfill}/resume", "backfills.resume", self.resume, documentation.RESUME),
         ]
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
@@ -56,32 +55,27 @@ class BackfillRoutes:
         with as_problems():
             found = await self.jobs.newest(limit + 1, before, [JobKind.BACKFILL])
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(
-            {"backfills": [backfill_as_dict(each) for each in found[:limit]], "next_cursor": next_cursor}
-        )
+        return json_response(BackfillList([shown_backfill(each) for each in found[:limit]], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a backfill that waits for a worker process."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), BackfillBody)
+        body = await json_body(request, self.limits, BackfillBody)
         wanted = body.request(datetime.now(UTC))
         self._require_list()
         with _change_problems():
             added = await operations.start(self.jobs, wanted.as_job(), caller.name)
-        return json_response(backfill_as_dict(added), 202)
+        return json_response(shown_backfill(added), 202)
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
         """One backfill with its progress."""
-        return json_response(backfill_as_dict(await self._found(request)))
+        return json_response(shown_backfill(await self._found(request)))
 
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished backfill."""
         found = await self._found(request)
         with _change_problems():
             cancelled = await operations.cancel(self.jobs, found, caller.name)
-        return json_response(backfill_as_dict(cancelled))
+        return json_response(shown_backfill(cancelled))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed backfill wait for a worker process again."""
@@ -90,7 +84,7 @@ class BackfillRoutes:
         found = await self._found(request)
         with _change_problems():
             resumed = await operations.resume(self.jobs, found, caller.name)
-        return json_response(backfill_as_dict(resumed), 202)
+        return json_response(shown_backfill(resumed), 202)
 
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())
@@ -103,7 +97,7 @@ class BackfillRoutes:
 
     def _require_list(self) -> None:
         if not self.has_list:
-            raise Problem(409, "no_list", "no list of orders is configured for this source")
+            raise failure("no_list", "no list of orders is configured for this source")
 
 
 @contextmanager
@@ -113,10 +107,10 @@ def _change_problems() -> Iterator[None]:
             yield
         except operations.UnfinishedBackfill as error:
             problem = f"the backfill {error.job} is unfinished"
-            raise Problem(409, "unfinished_backfill", problem, id=error.job) from error
+            raise failure("unfinished_backfill", problem, id=error.job) from error
         except operations.ImpossibleChange as error:
-            raise Problem(409, "backfill_ended", str(error)) from error
+            raise failure("backfill_ended", str(error)) from error
 
 
 def _unknown() -> Problem:
-    return Problem(404, "backfill_not_found", "there is no backfill with this number")
+    return failure("backfill_not_found", "there is no backfill with this number")

@@ -2,26 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import web
 
 from ingest.api.documentation import control_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
-from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.problems import failure
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.concerned_sources import require_all, require_quota
 from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
 from ingest.api.operations.control_results import DrainResult, PauseResult, ResumeResult, ShownControls, TuneResult
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.controls import InvalidControl, Tuning, checked_limits
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
-
-_Body = TypeVar("_Body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,10 @@ class PauseRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/controls", Scope.READ, self.show, documentation.SHOW),
-            Route("POST", "/v1/pause", Scope.OPERATE, self.pause, documentation.PAUSE),
-            Route("POST", "/v1/resume", Scope.OPERATE, self.resume, documentation.RESUME),
-            Route("POST", "/v1/tune", Scope.OPERATE, self.tune, documentation.TUNE),
+            Route("GET", "/v1/controls", "controls.show", self.show, documentation.SHOW),
+            Route("POST", "/v1/pause", "pause", self.pause, documentation.PAUSE),
+            Route("POST", "/v1/resume", "resume", self.resume, documentation.RESUME),
+            Route("POST", "/v1/tune", "tune", self.tune, documentation.TUNE),
         ]
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
@@ -58,7 +55,7 @@ class PauseRoutes:
 
     async def pause(self, request: web.Request, caller: Caller) -> web.Response:
         """Pause the source."""
-        body = await _body(request, self.limits, PauseBody)
+        body = await json_body(request, self.limits, PauseBody)
         with as_problems():
             wanted = body.request()
             if body.dry_run:
@@ -69,7 +66,7 @@ class PauseRoutes:
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Resume the source."""
-        body = await _body(request, self.limits, ResumeBody)
+        body = await json_body(request, self.limits, ResumeBody)
         with as_problems():
             if body.dry_run:
                 return json_response(ResumeResult(dry_run=True, source=self.source, **await self._preview()))
@@ -78,7 +75,7 @@ class PauseRoutes:
 
     async def tune(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the limits of the source."""
-        body = await _body(request, self.limits, TuneBody)
+        body = await json_body(request, self.limits, TuneBody)
         with as_problems():
             if body.reset and (body.concurrency is not None or body.rate is not None):
                 raise InvalidControl("reset returns to the configured limits: leave concurrency and rate out")
@@ -105,7 +102,7 @@ class PauseRoutes:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRoutes:
-    """`/v1/workers` and the routes below it, for callers that may use all sources.
+    """`/v1/workers` and the routes below it. Changes are for callers that may use all sources.
 
     Attributes:
         access: The access to the controls.
@@ -118,27 +115,26 @@ class WorkerRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/workers", Scope.READ, self.show, documentation.WORKERS),
-            Route("POST", "/v1/workers/drain", Scope.OPERATE, self.drain, documentation.DRAIN),
-            Route("POST", "/v1/workers/log-level", Scope.OPERATE, self.log_level, documentation.LOG_LEVEL),
+            Route("GET", "/v1/workers", "workers.list", self.show, documentation.WORKERS),
+            Route("POST", "/v1/workers/drain", "drain", self.drain, documentation.DRAIN),
+            Route("POST", "/v1/workers/log-level", "log_level", self.log_level, documentation.LOG_LEVEL),
         ]
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """The worker processes, and their controls."""
         Parameters(request, ())
-        require_all(caller, self.access.sources)
         with as_problems():
-            return json_response(await controls.overview(self.access))
+            return json_response(await controls.overview(self.access, caller.sees))
 
     async def drain(self, request: web.Request, caller: Caller) -> web.Response:
         """Drain worker processes, or let them begin orders again."""
-        body = await _body(request, self.limits, DrainBody)
+        body = await json_body(request, self.limits, DrainBody)
         require_all(caller, self.access.sources)
         with as_problems():
             try:
                 found = await self._drained(body, caller)
             except controls.NoSuchProcess as error:
-                raise Problem(404, "unknown_process", str(error)) from error
+                raise failure("unknown_process", str(error)) from error
         return json_response(DrainResult(body.dry_run, body.target, [each.name for each in found]))
 
     async def _drained(self, body: DrainBody, caller: Caller) -> Sequence[controls.WorkerProcess]:
@@ -150,15 +146,8 @@ class WorkerRoutes:
 
     async def log_level(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the log level of running workers."""
-        body = await _body(request, self.limits, LogLevelBody)
+        body = await json_body(request, self.limits, LogLevelBody)
         require_all(caller, self.access.sources)
         with as_problems():
             await controls.set_log_level(self.access, body.level, caller.name, body.host)
         return json_response(body)
-
-
-async def _body(request: web.Request, limits: BodyLimits, kind: type[_Body]) -> _Body:
-    Parameters(request, ())
-    if request.content_type != JSON:
-        raise Problem(415, "content_type", f"the body must be {JSON}")
-    return decoded(await read_body(request, limits), kind)

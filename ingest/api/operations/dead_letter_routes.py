@@ -10,18 +10,17 @@ from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, selection_in
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.store.audit import AuditLog
@@ -44,9 +43,14 @@ class DeadLetterRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/dead-letters/export", Scope.READ, self.export, documentation.EXPORT, is_personal=True),
+            Route("GET", "/v1/dead-letters/export", "dead_letters.export", self.export, documentation.EXPORT),
             Route(
-                "GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER, is_large=True
+                "GET",
+                "/v1/dead-letters/{entry}",
+                "dead_letters.read",
+                self.show,
+                documentation.SHOW_DEAD_LETTER,
+                is_large=True,
             ),
         ]
 
@@ -72,7 +76,7 @@ class DeadLetterRoutes:
         with as_problems():
             entry = await self.dead_letters.get(request.match_info["entry"])
         if entry is None:
-            raise Problem(404, "dead_letter_not_found", "there is no dead letter with this ID")
+            raise failure("dead_letter_not_found", "there is no dead letter with this ID")
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([self.audit_log], reader_of(request, caller), READ, selection)
-        return json_response(as_object(entry, self.source, caller.sees))
+        return json_response(shown(entry, self.source, caller.sees))

@@ -6,24 +6,25 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
+from msgspec import UNSET
 
 from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import audited
 from ingest.operations.failed_orders.entries import FailedEntries
-from ingest.operations.failed_orders.entry_json import listed_as_object
+from ingest.operations.failed_orders.entry_json import EntryChange, MissingPartition, listed
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
+from ingest.operations.failed_orders.groups import shown_groups
+from ingest.operations.json_types import response_of
 from ingest.queue.operate.failed.partition_dead_letters import Change
 from ingest.store.audit import AuditLog
 
@@ -62,11 +63,11 @@ class EntryRoutes:
         """The routes."""
         path = f"/v1/{self.kind.path}"
         return [
-            Route("GET", path, Scope.READ, self.page, documentation.LISTS[self.kind]),
-            Route("GET", f"{path}/groups", Scope.READ, self.grouped, documentation.GROUPS[self.kind]),
+            Route("GET", path, f"{self.kind}.list", self.page, documentation.LISTS[self.kind]),
+            Route("GET", f"{path}/groups", f"{self.kind}.groups", self.grouped, documentation.GROUPS),
             *self.others,
             *(
-                Route("POST", f"{path}/{change.path}", Scope.OPERATE, partial(self.change, change), described)
+                Route("POST", f"{path}/{change.path}", change, partial(self.change, change), described)
                 for change, described in documentation.CHANGES.items()
                 if change.entries is self.kind
             ),
@@ -79,31 +80,25 @@ class EntryRoutes:
         selection = selection_in(given, self.kind)
         with as_problems():
             page = await self.entries.page(selection, after, limit)
-        return json_response(
-            {
-                self.kind.value: [listed_as_object(entry, self.source) for entry in page.entries],
-                "next_cursor": None if page.next is None else cursor_of(page.next),
-                "missing_partitions": [each.as_dict() for each in page.missing],
-            }
-        )
+        found = [listed(entry, self.source) for entry in page.entries]
+        next_cursor = None if page.next is None else cursor_of(page.next)
+        missing = [response_of(MissingPartition, each) for each in page.missing]
+        return json_response({self.kind.value: found, "next_cursor": next_cursor, "missing_partitions": missing})
 
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:
         """The entries by reason and error shape."""
         Parameters(request, ())
         with as_problems():
-            return json_response((await self.groups.of(self.kind, [self.source])).as_dict())
+            return json_response(shown_groups(await self.groups.of(self.kind, [self.source])))
 
     async def change(self, kind: JobKind, request: web.Request, caller: Caller) -> web.Response:
         """Change the entries that a request selects, or only count them."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), _BODIES[self.kind])
+        body = await json_body(request, self.limits, _BODIES[self.kind])
         selection = body.selection()
         with as_problems():
             if body.dry_run:
                 survey = await self.entries.survey(selection)
-                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
+                return json_response(EntryChange(dry_run=True, count=survey.count, reasons=dict(survey.reasons)))
             recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
             async with audited(self.audit_log, caller.name, kind.value, recorded) as operation:
 
@@ -111,5 +106,5 @@ class EntryRoutes:
                     operation.count = change.done
 
                 change = await self.entries.change(kind, selection, actor=caller.name, on_progress=count)
-        gone = {"gone": change.gone} if self.kind is EntryKind.DEAD_LETTERS else {}
-        return json_response({"dry_run": False, "count": change.done, **gone})
+        gone = change.gone if self.kind is EntryKind.DEAD_LETTERS else UNSET
+        return json_response(EntryChange(dry_run=False, count=change.done, gone=gone))

@@ -1,6 +1,5 @@
 """The body of a request for a job."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,12 +7,10 @@ import msgspec
 from ingest.api.http.problems import Problem
 from ingest.api.operations.selections import SelectionBody
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.domain.orders.order_filter import OrderFilter
-
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+from ingest.domain.orders.order_filter import CRITERIA, OrderCriteria, OrderFilter
 
 
-class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OrdersBody(OrderCriteria, frozen=True, forbid_unknown_fields=True):
     """Stored orders that match all of these.
 
     Attributes:
@@ -21,18 +18,8 @@ class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         everything: All stored orders. It is explicit, so that an empty selection never selects everything.
     """
 
-    ids: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
-    prefix: str | None = None
-    status: str | None = None
-    country: str | None = None
-    currency: str | None = None
-    customer_id: str | None = None
-    attributes: dict[str, str] = {}
-    placed_from: _Time | None = None
-    placed_to: _Time | None = None
-    updated_from: _Time | None = None
-    stored_from: _Time | None = None
-    stored_to: _Time | None = None
+    ids: Annotated[list[str], msgspec.Meta(max_length=1_000)] = msgspec.field(default_factory=list)
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
     everything: bool = False
 
     def selection(self) -> OrderFilter:
@@ -41,14 +28,12 @@ class OrdersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             Problem: 422 if it selects nothing or contradicts itself, or an ID is not valid.
         """
-        values = msgspec.structs.asdict(self)
-        del values["everything"]
         try:
-            values["ids"] = tuple(parse_order_id(each) for each in self.ids)
+            ids = tuple(parse_order_id(each) for each in self.ids)
         except InvalidOrderId as error:
             raise Problem(422, "invalid_order_id", str(error)) from error
-        values["attributes"] = tuple(sorted(self.attributes.items()))
-        found = OrderFilter(**values)
+        criteria = {name: getattr(self, name) for name in CRITERIA}
+        found = OrderFilter(**criteria, ids=ids, attributes=tuple(sorted(self.attributes.items())))
         if found.is_everything is not self.everything:
             raise Problem(422, "invalid_selection", "select orders by criteria, or all of them by everything")
         return found

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.routing import Caller
 from ingest.domain.operating.jobs import Job
@@ -28,11 +28,11 @@ async def output_response(
         Problem: 409 if the job has no complete file, or 410 if the file was deleted.
     """
     if job.output_until is None:
-        raise Problem(409, "job_state", f"the job {job.id} has no file: only an export that is done has one")
+        raise failure("job_state", f"the job {job.id} has no file: only an export that is done has one")
     with as_problems():
         count, _ = await output.parts(job.id)
     if not count or job.output_until <= datetime.now(UTC):
-        raise Problem(410, "job_output_expired", "the file was deleted: start another export")
+        raise failure("job_output_expired", "the file was deleted: start another export")
     file_format = job.request.selection[FORMAT]
     name = f"dead-letters-{job.id}.{file_format}"
     await record_read([audit_log], reader_of(request, caller), DOWNLOAD, {"id": job.id})

@@ -9,21 +9,21 @@ from aiohttp import web
 
 from ingest.api.documentation import job_documentation as documentation
 from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
-from ingest.api.http.requests import BodyLimits, decoded, read_body
+from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
 from ingest.api.operations.job_output import output_response
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
+from ingest.operations.jobs.shown import JobList, shown, shown_with
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
@@ -61,12 +61,12 @@ class JobRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/jobs", Scope.READ, self.page, documentation.PAGE),
-            Route("POST", "/v1/jobs", Scope.OPERATE, self.start, documentation.START),
-            Route("GET", "/v1/jobs/{job}", Scope.READ, self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/jobs/{job}/output", Scope.READ, self.download, documentation.OUTPUT, is_personal=True),
-            Route("POST", "/v1/jobs/{job}/cancel", Scope.OPERATE, self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/jobs/{job}/resume", Scope.OPERATE, self.resume, documentation.RESUME),
+            Route("GET", "/v1/jobs", "jobs.list", self.page, documentation.PAGE),
+            Route("POST", "/v1/jobs", "jobs.start", self.start, documentation.START),
+            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, documentation.SHOW, is_large=True),
+            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, documentation.OUTPUT),
+            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, documentation.CANCEL),
+            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, documentation.RESUME),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
@@ -76,28 +76,23 @@ class JobRoutes:
         with as_problems():
             found = await self.jobs.newest(limit + 1, before)
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(
-            {"jobs": [operations.as_object(each, caller.sees) for each in found[:limit]], "next_cursor": next_cursor}
-        )
+        return json_response(JobList([shown(each, caller.sees) for each in found[:limit]], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
-        Parameters(request, ())
-        if request.content_type != JSON:
-            raise Problem(415, "content_type", f"the body must be {JSON}")
-        body = decoded(await read_body(request, self.limits), JobBody)
+        body = await json_body(request, self.limits, JobBody)
         with as_problems():
             wanted = await self._request(body)
             added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
-        return json_response(operations.as_object(added, caller.sees), 202)
+        return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
         with as_problems():
-            described = await operations.described(self.jobs, found, reader_of(request, caller), caller.sees)
-        return json_response(described)
+            result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
+        return json_response(shown_with(result, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""
@@ -106,13 +101,13 @@ class JobRoutes:
     async def cancel(self, request: web.Request, caller: Caller) -> web.Response:
         """Cancel an unfinished job."""
         cancelled = await self._changed(operations.cancel, request, caller)
-        return json_response(operations.as_object(cancelled, caller.sees))
+        return json_response(shown(cancelled, caller.sees))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed job wait for a process again."""
         resumed = await self._changed(operations.resume, request, caller)
         self.runs.look()
-        return json_response(operations.as_object(resumed, caller.sees), 202)
+        return json_response(shown(resumed, caller.sees), 202)
 
     async def _request(self, body: JobBody) -> JobRequest:
         kind = JobKind(body.kind)
@@ -141,12 +136,12 @@ class JobRoutes:
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
         found = await self._found(request)
         if found.kind is JobKind.BACKFILL and change is operations.resume:
-            raise Problem(409, "job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
+            raise failure("job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
         with as_problems():
             try:
                 return await change(self.jobs, found, caller.name)
             except operations.ImpossibleChange as error:
-                raise Problem(409, "job_state", str(error)) from error
+                raise failure("job_state", str(error)) from error
 
 
 def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:
@@ -158,4 +153,4 @@ def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> i
 
 
 def _unknown() -> Problem:
-    return Problem(404, "job_not_found", "there is no job with this number")
+    return failure("job_not_found", "there is no job with this number")

@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-import msgspec
 from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from ingest.api.documentation.documentation import Documentation
-from ingest.api.documentation.operations_documentation import LISTED, MALFORMED, paging
+from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.routing import Caller, Route
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.queue_state import QueueState, total_of
+from ingest.operations.json_types import page_of
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.partition_monitor import ConsumerState
 
@@ -28,27 +27,16 @@ class QueueReport(QueueState):
     partitions: Mapping[str, QueueState] | UnsetType = UNSET
 
 
-class ConsumerPage(msgspec.Struct, frozen=True):
-    """A page of consumers, by name."""
-
-    consumers: list[ConsumerState]
-    next_cursor: str | None
-
-
+_ConsumerPage = page_of("consumers", ConsumerState)
 _QUEUE = Documentation(
-    summary="The state of the queue",
     response="Depth, pending entries, retries, dead letters, and age of the oldest order, by lane. If the queue has several"
     " partitions, `partitions` contains the same for each.",
     schema=QueueReport,
-    problems=MALFORMED,
 )
 _CONSUMERS = Documentation(
-    summary="The consumers of the queue",
     text="The processes that read the queue, with their heartbeats and open circuits, by name.",
     parameters=paging(_MOST),
-    response=LISTED,
-    schema=ConsumerPage,
-    problems=MALFORMED,
+    schema=_ConsumerPage,
 )
 
 
@@ -65,8 +53,8 @@ class QueueRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/queue", Scope.READ, self.state, _QUEUE),
-            Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers, _CONSUMERS),
+            Route("GET", "/v1/queue", "queue.show", self.state, _QUEUE),
+            Route("GET", "/v1/queue/consumers", "queue.consumers", self.consumers, _CONSUMERS),
         ]
 
     async def state(self, request: web.Request, _: Caller) -> web.Response:
@@ -86,4 +74,4 @@ class QueueRoutes:
         with as_problems():
             consumers = [each for each in await self.monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
-        return json_response(ConsumerPage(consumers[:limit], next_cursor))
+        return json_response(_ConsumerPage(consumers[:limit], next_cursor))

@@ -9,13 +9,11 @@ import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation
-from ingest.api.documentation.operations_documentation import MALFORMED
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.routing import Caller, Route
-from ingest.domain.api_key import Scope
-from ingest.operations.json_types import Count
+from ingest.operations.json_types import Count, response_of
 from ingest.queue.operate.monitor import Monitor
 
 
@@ -37,13 +35,10 @@ class SourceList(msgspec.Struct, frozen=True):
 
 
 _SOURCES = Documentation(
-    summary="List the sources",
     text="With the state of their queues, by name. Only the sources that the API key may use. Without a sources file, there is one "
     "source, whose name is empty. The routes of a source are below `/v1/sources/{source}/`, such as "
     "`/v1/sources/shop-de/orders` for `/v1/orders`. The only source has both.",
-    response="The sources.",
     schema=SourceList,
-    problems=MALFORMED,
 )
 
 
@@ -59,7 +54,7 @@ class SourceRoutes:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("GET", "/v1/sources", Scope.READ, self.page, _SOURCES)]
+        return [Route("GET", "/v1/sources", "sources.list", self.page, _SOURCES)]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The sources that the caller may use, by name."""
@@ -67,8 +62,5 @@ class SourceRoutes:
         names = [name for name in sorted(self.monitors) if caller.may_use(name)]
         with as_problems():
             states = await asyncio.gather(*(self.monitors[name].state() for name in names))
-        shown = [
-            ShownSource(name, each.depth, each.pending, each.retries, each.dead, each.oldest_age)
-            for name, each in zip(names, states, strict=True)
-        ]
+        shown = [response_of(ShownSource, each, name=name) for name, each in zip(names, states, strict=True)]
         return json_response(SourceList(shown))

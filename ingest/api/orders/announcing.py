@@ -53,7 +53,6 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 
 
 _DOCUMENTATION = Documentation(
-    summary="Announce orders",
     text="Enqueues order IDs. 202 means that the queue has them, with the durability of `INGEST_DURABILITY`.\n\n"
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500. Then "
     "send the request again.\n\n"
@@ -104,7 +103,7 @@ class Announcing:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("POST", _PATH, Scope.ENQUEUE, self.announce, _DOCUMENTATION)]
+        return [Route("POST", _PATH, "orders.announce", self.announce, _DOCUMENTATION)]
 
     async def announce(self, request: web.Request, caller: Caller) -> web.Response:
         """Enqueue order IDs."""

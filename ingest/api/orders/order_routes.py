@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from aiohttp import web
 
@@ -10,21 +11,25 @@ from ingest.api.documentation import operations_documentation as documentation
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.requests import while_connected
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
-from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
-from ingest.operations.stored_orders.history import as_object as event_as_object
-from ingest.operations.stored_orders.order_json import as_object
+from ingest.domain.orders.order_filter import CRITERIA, OrderFilter, OrderPosition
+from ingest.operations.json_types import response_of
+from ingest.operations.stored_orders.order_json import (
+    ErasedOrder,
+    HistoryList,
+    ListedOrder,
+    OrderList,
+    RemovedEntries,
+    shown,
+)
 from ingest.operations.stored_orders.order_list import position_of
 from ingest.operations.stored_orders.orders import Orders
 
 _LIMIT, _MOST = 100, 500
-_TEXTS = ("status", "country", "currency", "customer_id", "prefix")
-_TIMES = ("placed_from", "placed_to", "updated_from", "stored_from", "stored_to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,10 @@ class OrderRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/orders", Scope.READ, self.page, documentation.PAGE),
-            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/orders/{order_id}/history", Scope.READ, self.history, documentation.HISTORY),
-            Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
+            Route("GET", "/v1/orders", "orders.list", self.page, documentation.PAGE),
+            Route("GET", "/v1/orders/{order_id}", "orders.show", self.show, documentation.SHOW, is_large=True),
+            Route("GET", "/v1/orders/{order_id}/history", "orders.history", self.history, documentation.HISTORY),
+            Route("DELETE", "/v1/orders/{order_id}", "orders.erase", self.erase, documentation.ERASE),
         ]
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
@@ -53,35 +58,27 @@ class OrderRoutes:
         with as_problems():
             state = await self.orders.locate(order_id)
         if not state.is_known and state.searched:
-            raise Problem(404, "order_not_found", "no such order is stored, queued, retried, dead or erased")
-        return json_response(as_object(state, caller.sees))
+            raise failure("order_not_found", "no such order is stored, queued, retried, dead or erased")
+        return json_response(shown(state, caller.sees))
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """Stored orders that match, without lines and attributes."""
-        given = Parameters(request, (*_TEXTS, *_TIMES, "limit", "cursor"), ("attribute",))
+        given = Parameters(request, (*CRITERIA, "limit", "cursor"), ("attribute",))
         limit = given.limit(_LIMIT, _MOST)
-        selection = OrderFilter(
-            status=given.text("status"),
-            country=given.text("country"),
-            currency=given.text("currency"),
-            customer_id=given.text("customer_id"),
-            prefix=given.text("prefix"),
-            placed_from=given.time("placed_from"),
-            placed_to=given.time("placed_to"),
-            updated_from=given.time("updated_from"),
-            stored_from=given.time("stored_from"),
-            stored_to=given.time("stored_to"),
-            attributes=tuple(_attribute(text) for text in sorted(given.texts("attribute"))),
-        )
+        criteria: dict[str, Any] = {
+            name: given.time(name) if each.is_time else given.text(name) for name, each in CRITERIA.items()
+        }
+        attributes = tuple(_attribute(text) for text in sorted(given.texts("attribute")))
+        selection = OrderFilter(**criteria, attributes=attributes)
         after = _position(given.cursor(str | tuple[str, str]), selection)
         with as_problems():
             orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
-        shown = [caller.sees.row(each) for each in orders[:limit]]
-        if len(orders) <= limit:
-            return json_response({"orders": shown, "next_cursor": None})
-        last = position_of(orders[limit - 1], selection)
-        next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
-        return json_response({"orders": shown, "next_cursor": next_cursor})
+        next_cursor = None
+        if len(orders) > limit:
+            last = position_of(orders[limit - 1], selection)
+            next_cursor = cursor_of(last.order_id if last.stored_at is None else tuple(last))
+        listed = [ListedOrder(caller.sees.order(each["order"]), each["row"]) for each in orders[:limit]]
+        return json_response(OrderList(listed, next_cursor))
 
     async def history(self, request: web.Request, _: Caller) -> web.Response:
         """The events of an order, the newest first."""
@@ -91,7 +88,7 @@ class OrderRoutes:
         with as_problems():
             found = await self.orders.history(order_id, before, given.limit(_LIMIT, _MOST))
         next_cursor = None if found.before is None else cursor_of(found.before.isoformat())
-        return json_response({"history": [event_as_object(each) for each in found.entries], "next_cursor": next_cursor})
+        return json_response(HistoryList([*found.entries], next_cursor))
 
     async def erase(self, request: web.Request, caller: Caller) -> web.Response:
         """Erase an order permanently. It need not exist, and may have been erased before."""
@@ -99,8 +96,7 @@ class OrderRoutes:
         Parameters(request, ())
         with as_problems():
             erased = await self.orders.erase(order_id, caller.name)
-        removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
-        return json_response({"order_id": order_id, "removed": removed})
+        return json_response(ErasedOrder(order_id, response_of(RemovedEntries, erased)))
 
 
 def _position(cursor: str | tuple[str, str] | None, selection: OrderFilter) -> OrderPosition:

@@ -12,7 +12,6 @@ from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits, read_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.queueing import ACCEPTED, Queueing, accepted_response
-from ingest.domain.api_key import Scope
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.clean_json import clean_json
@@ -20,7 +19,6 @@ from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, parse_or
 from ingest.flow.ports import Decode
 
 _DOCUMENTATION = Documentation(
-    summary="Push a whole order",
     text="Enqueues an order that need not be fetched. A worker stores it like any other, unless it has stored a newer "
     "version. The document uses the shape of the external API, which is our own, or with `INGEST_MAPPING` the source's.",
     parameters=[ORDER_ID],
@@ -29,7 +27,6 @@ _DOCUMENTATION = Documentation(
     response="The order is in the queue.",
     schema=ACCEPTED,
     problems={
-        415: "The body is not JSON, or is compressed.",
         422: "The ID in the path is invalid, or the document is no valid document of that order.",
     },
 )
@@ -51,7 +48,7 @@ class Pushing:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("PUT", "/v1/orders/{order_id}", Scope.PUSH, self.push, _DOCUMENTATION)]
+        return [Route("PUT", "/v1/orders/{order_id}", "orders.push", self.push, _DOCUMENTATION)]
 
     async def push(self, request: web.Request, _: Caller) -> web.Response:
         """Check an order as its worker will, and enqueue it."""

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ingest.cli.invocation import actor, reader, say, start_with_source
@@ -71,7 +72,7 @@ def remap(
 
     if after is not None and selection.is_by_time:
         raise ConfigError("--after is the ID of an order, and --stored-between lists orders by time: choose one")
-    orders = replace(selection, ids=tuple(parse_ids(ids or [])))
+    orders = msgspec.structs.replace(selection, ids=tuple(parse_ids(ids or [])))
     chosen = DocumentSelection(orders, *parse_period(since, until))
     report = RemapReport(last=None if after is None else parse_ids([after])[0])
     settings = start_with_source(source)
@@ -79,7 +80,7 @@ def remap(
     with _resumable(report, has_options=has_options, by_time=orders.is_by_time):
         run_interruptible(_run(settings, chosen, report, dry_run=dry_run))
     if as_json:
-        counts = asdict(report) | {"fields": report.fields.as_list()}
+        counts = asdict(report) | {"fields": msgspec.to_builtins(report.fields.changed())}
         typer.echo(json.dumps({"source": settings.source} | counts | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from ingest.cli.invocation import say
 from ingest.cli.listing import LONGEST_ERROR, Listing
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age, format_time
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.operations.failed_orders.entry_json import listed_as_object
+from ingest.operations.failed_orders.entry_json import ShownGroup, listed
+from ingest.operations.json_types import response_of
 
 if TYPE_CHECKING:
     from ingest.domain.deliveries.dead_letter import DeadLetterEntry
@@ -46,7 +49,7 @@ DEAD_LETTERS: "Listing[tuple[str, DeadLetterEntry]]" = Listing(
     names=2,
     facts=5,
     nothing="no dead letters",
-    as_json=lambda found: json.dumps(listed_as_object(found[1], found[0])),
+    as_json=lambda found: json.dumps(asdict(listed(found[1], found[0]))),
     source=lambda found: found[0],
     below=lambda row: (f"replayed {row[-2]}: " if row[-2] else "") + row[-1],
 )
@@ -61,7 +64,7 @@ RETRIES: "Listing[tuple[str, RetryEntry]]" = Listing(
     names=1,
     facts=4,
     nothing="no retries",
-    as_json=lambda found: json.dumps(listed_as_object(found[1], found[0])),
+    as_json=lambda found: json.dumps(asdict(listed(found[1], found[0]))),
     source=lambda found: found[0],
 )
 
@@ -80,7 +83,7 @@ def groups_of(kind: EntryKind) -> "Listing[EntryGroup]":
         names=1,
         facts=5,
         nothing=f"no {kind.nouns}",
-        as_json=lambda group: json.dumps(group.as_dict()),
+        as_json=lambda group: json.dumps(asdict(response_of(ShownGroup, group))),
         source=lambda group: group.source,
     )
 

@@ -1,10 +1,13 @@
 """`ingest job`: lists, shows, cancels and resumes jobs."""
 
 import json
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
+from msgspec.structs import asdict
 
 from ingest.cli.invocation import actor, backends_of_sources, holder, reader, say
 from ingest.cli.listing import LONGEST_ERROR, Listing, compact
@@ -82,17 +85,19 @@ def show(job: JobId) -> None:
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
     from ingest.cli.queues.bulk import find
-    from ingest.operations.jobs import described
+    from ingest.operations.jobs import preview_result
+    from ingest.operations.jobs.shown import JobWithResult, shown_with
     from ingest.store.connections.pool import Pool
     from ingest.store.jobs import Jobs
 
-    async def run() -> dict[str, Any]:
+    async def run() -> JobWithResult:
         sources = backends_of_sources(None)
         found = await find(sources, job)
         async with Pool.open(sources[found.source].postgres_dsn, size=1) as pool:
-            return await described(Jobs(pool, found.source), found, reader("job show"))
+            return shown_with(await preview_result(Jobs(pool, found.source), found, reader("job show")), found)
 
-    typer.echo(json.dumps(run_interruptible(run()), default=format_time))
+    described = msgspec.to_builtins(run_interruptible(run()), builtin_types=(datetime,))
+    typer.echo(json.dumps(described, default=format_time))
 
 
 def cancel(job: JobId, *, as_json: AsJson = False) -> None:
@@ -149,7 +154,9 @@ def resume(job: JobId, *, as_json: AsJson = False) -> None:
 
 
 def _as_text(found: "Job") -> str:
-    return json.dumps(found.as_dict(), default=format_time)
+    from ingest.operations.jobs.shown import shown
+
+    return json.dumps(asdict(shown(found)), default=format_time)
 
 
 def _print_ended(ended: "Job", *, as_json: bool) -> None:

@@ -42,10 +42,6 @@ class PartitionTrouble:
         """Why the partition cannot be read, with its server if that is known."""
         return f"{self.server} is {self.kind}: {self.error}" if self.server else self.error
 
-    def as_dict(self) -> dict[str, str]:
-        """Return it for JSON."""
-        return {"queue": self.queue, "server": self.server, "kind": self.kind.value, "error": self.error}
-
 
 def by_queue(*reports: Iterable[PartitionTrouble]) -> Mapping[str, PartitionTrouble]:
     """Return the trouble of each partition. Later reports replace earlier ones."""

@@ -4,7 +4,7 @@ A dry run is a backfill that only counts these orders.
 """
 
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -88,22 +88,3 @@ class BackfillProgress(msgspec.Struct, frozen=True):
     def of(cls, progress: JobProgress) -> Self:
         """Return the progress that the job has recorded."""
         return msgspec.convert({"listed": progress.examined, **progress.position}, cls)
-
-
-def backfill_as_dict(job: Job) -> dict[str, Any]:
-    """Return a backfill for JSON."""
-    request, progress = BackfillRequest.of(job), BackfillProgress.of(job.progress)
-    common = job.as_dict()
-    return {
-        **{name: common[name] for name in ("id", "source", "state")},
-        **msgspec.structs.asdict(request),
-        "listed": progress.listed,
-        "missing": progress.missing,
-        "outdated": progress.outdated,
-        # Orders may be enqueued twice after the list was read from its beginning.
-        "up_to_date": max(0, progress.listed - progress.differing),
-        "enqueued": 0 if request.dry_run else progress.differing,
-        **{
-            name: common[name] for name in ("requested_by", "requested_at", "holder", "started_at", "ended_at", "error")
-        },
-    }

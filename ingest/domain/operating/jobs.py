@@ -141,25 +141,3 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """When the file of the job is deleted, or None if it has no complete file."""
         is_complete = self.kind is JobKind.EXPORT and self.state is JobState.DONE
         return self.ended_at + OUTPUT_KEPT if is_complete and self.ended_at is not None else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the job for JSON."""
-        return {
-            "id": self.id,
-            "source": self.source,
-            "kind": self.kind.value,
-            "state": self.state.value,
-            "selection": dict(self.request.selection),
-            "total": self.request.total,
-            "rate": self.request.rate,
-            "done": self.progress.done,
-            "gone": self.progress.gone,
-            "examined": self.progress.examined,
-            "per_second": round(self.progress.per_second, 1),
-            "requested_by": self.requested_by,
-            "requested_at": self.requested_at,
-            "holder": self.holder,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "error": self.error,
-        }

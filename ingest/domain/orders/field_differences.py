@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -33,6 +33,31 @@ class DifferenceExample(msgspec.Struct, frozen=True):
     after: str | None
 
 
+class ChangedField(msgspec.Struct, frozen=True):
+    """A field in which orders would change."""
+
+    field: str
+    orders: Annotated[int, msgspec.Meta(ge=0)]
+    examples: list[DifferenceExample]
+
+
+class UnusableOrder(msgspec.Struct, frozen=True):
+    """An order that cannot be fetched."""
+
+    order_id: str
+    error: str
+
+
+class ChangePreview(msgspec.Struct, frozen=True):
+    """The result of a preview that is done. It is deleted when one of its orders is erased."""
+
+    count: Annotated[int | None, msgspec.Meta(description="Stored orders that match, if they can be counted in time.")]
+    fetched: Annotated[int, msgspec.Meta(ge=0, description="Orders that were fetched.")]
+    changed: Annotated[int, msgspec.Meta(ge=0, description="Orders of these that would change.")]
+    fields: Annotated[list[ChangedField], msgspec.Meta(description="The fields that would change.")]
+    failures: Annotated[list[UnusableOrder], msgspec.Meta(description="Orders that cannot be fetched.")]
+
+
 @dataclass(slots=True)
 class FieldSummary:
     """How many orders differ in each field.
@@ -59,12 +84,9 @@ class FieldSummary:
         """The fields and their numbers of orders, the most frequent first."""
         return sorted(self.orders.items(), key=lambda item: (-item[1], item[0]))
 
-    def as_list(self) -> list[dict[str, Any]]:
-        """Return the fields with their numbers of orders and examples for JSON, the most frequent first."""
-        return [
-            {"field": name, "orders": orders, "examples": msgspec.to_builtins(self.examples[name])}
-            for name, orders in self.by_frequency()
-        ]
+    def changed(self) -> list[ChangedField]:
+        """Return the fields with their numbers of orders and examples, the most frequent first."""
+        return [ChangedField(name, orders, self.examples[name]) for name, orders in self.by_frequency()]
 
 
 def field_differences(changed: Mapping[str, tuple[str | None, str | None]]) -> list[FieldDifference]:

@@ -41,15 +41,7 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference for a report."""
-        return {
-            "order_id": self.order_id,
-            "difference": self.kind.value,
-            "listed_at": self.listed_at,
-            "stored_at": self.stored_at,
-            "total_difference": self.total_difference,
-            "listed_total": self.listed_total,
-            "stored_total": self.stored_total,
-        }
+        return {"difference" if name == "kind" else name: value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

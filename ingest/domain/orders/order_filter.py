@@ -1,38 +1,47 @@
-"""A filter for stored orders, and the position of a page in their list."""
+"""A filter for stored orders, and the position of a page in their list.
+
+HTTP and the console read here which criteria there are, and describe them with these words.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, get_args
 
-_TIMES = {"placed_from", "placed_to", "updated_from", "stored_from", "stored_to"}
+import msgspec
+from msgspec import Meta
+
+_Time = Annotated[datetime, Meta(tz=True)] | None
 
 
-@dataclass(frozen=True, slots=True)
-class OrderFilter:
+class OrderCriteria(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Criteria that stored orders must match. The console shows those with a title."""
+
+    status: Annotated[str | None, Meta(title="Status", description="Only with this status.")] = None
+    country: Annotated[str | None, Meta(description="Only with this country.")] = None
+    currency: Annotated[str | None, Meta(description="Only with this currency.")] = None
+    customer_id: Annotated[str | None, Meta(title="Customer", description="Only of this customer.")] = None
+    prefix: Annotated[
+        str | None, Meta(title="ID begins with", description="Only with an ID that begins with this text.")
+    ] = None
+    placed_from: Annotated[_Time, Meta(title="Placed from", description="Only placed at this time or later.")] = None
+    placed_to: Annotated[_Time, Meta(title="Placed before", description="Only placed before this time.")] = None
+    updated_from: Annotated[_Time, Meta(description="Only updated at this time or later, by the external API.")] = None
+    stored_from: Annotated[
+        _Time, Meta(title="Stored from", description="Only with a row that last changed at this time or later.")
+    ] = None
+    stored_to: Annotated[
+        _Time, Meta(title="Stored before", description="Only with a row that last changed before this time.")
+    ] = None
+
+
+class OrderFilter(OrderCriteria, frozen=True, omit_defaults=True):
     """A filter for stored orders. An order must match all given values.
 
     Attributes:
-        placed_from: placed at this time or later.
-        placed_to: placed before this time.
-        updated_from: updated at this time or later, according to the external API.
-        stored_from: the row last changed at this time or later.
-        stored_to: the row last changed before this time.
-        prefix: the ID begins with this text.
         attributes: names and values of attributes. A number or a boolean is given as text.
         ids: only these orders. Empty for all.
     """
 
-    status: str | None = None
-    country: str | None = None
-    currency: str | None = None
-    customer_id: str | None = None
-    placed_from: datetime | None = None
-    placed_to: datetime | None = None
-    updated_from: datetime | None = None
-    stored_from: datetime | None = None
-    stored_to: datetime | None = None
-    prefix: str | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     ids: tuple[str, ...] = ()
 
@@ -47,31 +56,31 @@ class OrderFilter:
         return self.stored_from is not None or self.stored_to is not None
 
     def as_object(self) -> dict[str, Any]:
-        """Return the given values for JSON, with times in UTC."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _shown(value) for name, value in given.items() if value not in {None, ()}}
+        """Return the given values for JSON."""
+        # Lists instead of tuples, as in the database.
+        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
 
 def order_filter_of(recorded: Mapping[str, Any]) -> OrderFilter:
     """Return the filter that `OrderFilter.as_object` has recorded."""
-    values = {field.name: recorded[field.name] for field in fields(OrderFilter) if field.name in recorded}
-    for name in values.keys() & _TIMES:
-        values[name] = datetime.fromisoformat(values[name])
-    if "attributes" in values:
-        values["attributes"] = tuple((name, value) for name, value in values["attributes"])
-    if "ids" in values:
-        values["ids"] = tuple(values["ids"])
-    return OrderFilter(**values)
+    return msgspec.convert(recorded, OrderFilter)
 
 
-def _shown(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        case tuple():
-            return [_shown(each) for each in value]
-        case _:
-            return value
+class Criterion(NamedTuple):
+    """A criterion of a filter, other than its attributes and IDs."""
+
+    label: str | None
+    description: str
+    is_time: bool
+
+
+def _criterion(kind: Any) -> Criterion:
+    [values, meta] = get_args(kind)
+    return Criterion(meta.title, meta.description, str not in get_args(values))
+
+
+CRITERIA = {each.name: _criterion(each.type) for each in msgspec.structs.fields(OrderCriteria)}
+"""All criteria by their names."""
 
 
 class OrderPosition(NamedTuple):

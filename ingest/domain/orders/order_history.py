@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class HistoryEvent(StrEnum):
@@ -77,9 +80,8 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One shown event of the history of an order. Values that do not belong to the event are None.
+class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One shown event of the history of an order. Values that do not belong to the event are None, and left out of JSON.
 
     Attributes:
         at: when it happened.
@@ -94,14 +96,14 @@ class HistoryEntry:
         announced_as: the ID that was enqueued, if a transform has changed it.
     """
 
-    at: datetime
+    at: _Time
     event: HistoryEvent
     by: str | None = None
     attempt: int | None = None
     status: int | None = None
     took: float | None = None
-    version: datetime | None = None
-    next_at: datetime | None = None
+    version: _Time | None = None
+    next_at: _Time | None = None
     reason: str | None = None
     error: str | None = None
     worker: str | None = None

@@ -4,9 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ingest.domain.deliveries.queue_state import Lane
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class IngestionState(StrEnum):
@@ -22,8 +26,7 @@ class IngestionState(StrEnum):
     NOT_FOUND = "not_found"
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedEntry:
+class QueuedEntry(msgspec.Struct, frozen=True, tag_field="state", tag="queued"):
     """An entry that waits for a worker.
 
     Attributes:
@@ -32,13 +35,12 @@ class QueuedEntry:
 
     entry_id: str
     lane: Lane
-    announced_at: datetime
+    announced_at: _Time
     attempt: int
     state = IngestionState.QUEUED
 
 
-@dataclass(frozen=True, slots=True)
-class InFlightEntry:
+class InFlightEntry(msgspec.Struct, frozen=True, tag_field="state", tag="in_flight"):
     """An entry that a worker holds.
 
     Attributes:
@@ -48,10 +50,10 @@ class InFlightEntry:
 
     entry_id: str
     lane: Lane
-    announced_at: datetime
+    announced_at: _Time
     attempt: int
     worker: str
-    renewed_at: datetime
+    renewed_at: _Time
     deliveries: int
     state = IngestionState.IN_FLIGHT
 
@@ -93,8 +95,7 @@ class RetryEntry:
         return self.announced_at
 
 
-@dataclass(frozen=True, slots=True)
-class DeadEntry:
+class DeadEntry(msgspec.Struct, frozen=True, tag_field="state", tag="dead"):
     """A dead letter.
 
     Attributes:
@@ -102,8 +103,8 @@ class DeadEntry:
     """
 
     entry_id: str
-    announced_at: datetime | None
-    dead_at: datetime
+    announced_at: _Time | None
+    dead_at: _Time
     attempts: int | None
     reason: str
     error: str

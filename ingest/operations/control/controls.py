@@ -4,7 +4,7 @@ Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.json_types import Count, Time
+from ingest.operations.visibility import Visibility
 from ingest.queue.operate.monitor import merged
 
 DRAIN, UNDRAIN, TUNE, RESET_TUNING, LOG_LEVEL = "drain", "drain.undo", "tune", "tune.reset", "log_level"
@@ -100,10 +101,12 @@ class Overview(msgspec.Struct, frozen=True):
     log_levels: list[ShownLogLevel]
 
 
-async def processes(access: ControlAccess) -> Sequence[WorkerProcess]:
-    """Return the worker processes with a heartbeat, by name."""
+async def processes(access: ControlAccess, sources: Collection[str] | None = None) -> Sequence[WorkerProcess]:
+    """Return the worker processes with a heartbeat, by name, with their entries of these sources or of all."""
     controls = await access.read()
-    consumers = await asyncio.gather(*(access.monitor(source).consumers() for source in access.sources))
+    consumers = await asyncio.gather(
+        *(access.monitor(source).consumers() for source in (access.sources if sources is None else sources))
+    )
     alive = (each for each in merged(consumers) if each.state == "alive")
     return [WorkerProcess(each.name, each.pending, controls.drain_of(each.name)) for each in alive]
 
@@ -205,12 +208,14 @@ async def set_log_level(access: ControlAccess, level: LogLevel | None, actor: st
         await access.record.set_log_levels({host: change})
 
 
-async def overview(access: ControlAccess) -> Overview:
+async def overview(access: ControlAccess, sees: Visibility) -> Overview:
     """Return the worker processes, and the controls of the deployment except pauses."""
-    controls, found = await asyncio.gather(access.read(), processes(access))
+    sources = [name for name in access.sources if sees.sources is None or name in sees.sources]
+    controls, found = await asyncio.gather(access.read(), processes(access, sources))
+    tunings = {source: each for source, each in controls.tunings.items() if source in sources}
     return Overview(
         [ShownProcess(each.name, each.pending, each.drain is not None) for each in found],
-        [ShownTuning(each.concurrency, each.rate, *_made(each), source) for source, each in controls.tunings.items()],
+        [ShownTuning(each.concurrency, each.rate, *_made(each), source) for source, each in tunings.items()],
         [ShownDrain(target, each.reason, *_made(each)) for target, each in controls.drains.items()],
         [ShownLogLevel(host, each.level, *_made(each)) for host, each in controls.log_levels.items()],
     )

@@ -6,11 +6,13 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 
+from msgspec.structs import asdict
+
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.printable import cell
 from ingest.operations.failed_orders.dead_letters import contains
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
@@ -30,7 +32,7 @@ def lines_of(entries: Iterable[DeadLetterEntry], source: str, file_format: str) 
     """Return the lines of dead letters of a source. JSON is in ASCII, which is safe in any terminal and encoding."""
     if file_format == "csv":
         return _csv(_csv_row(entry, source) for entry in entries)
-    return "".join(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
+    return "".join(json.dumps(asdict(shown(entry, source))) + "\n" for entry in entries)
 
 
 def exported_in(line: str, file_format: str) -> tuple[str, str] | None:
@@ -46,7 +48,7 @@ def exported_in(line: str, file_format: str) -> tuple[str, str] | None:
 
 
 def _csv_row(entry: DeadLetterEntry, source: str) -> list[str]:
-    facts = as_object(entry, source)
+    facts = asdict(shown(entry, source))
     facts["fields"] = json.dumps(facts["fields"])
     return [cell(facts[column]) for column in _CSV_COLUMNS]
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from ingest.domain.deliveries.error_shape import error_shape
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import FailedEntry
-from ingest.operations.failed_orders.entry_json import json_time
+from ingest.operations.failed_orders.entry_json import GroupList, MissingPartition, ShownGroup
+from ingest.operations.json_types import response_of
 
 _EXAMPLES = 3
 # Errors that contain words from documents may have any number of shapes. Further ones of a source count as one group.
@@ -38,19 +38,6 @@ class EntryGroup(msgspec.Struct, frozen=True):
     error: str
     order_ids: Sequence[str]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the group for JSON."""
-        return {
-            "source": self.source,
-            "reason": self.reason,
-            "shape": self.shape,
-            "count": self.count,
-            "newest": json_time(self.newest),
-            "oldest": json_time(self.oldest),
-            "error": self.error,
-            "order_ids": list(self.order_ids),
-        }
-
 
 class GroupedEntries(msgspec.Struct, frozen=True):
     """The groups of dead letters or retries, the largest first.
@@ -75,16 +62,12 @@ class GroupedEntries(msgspec.Struct, frozen=True):
         """Whether all entries were examined."""
         return self.examined >= self.total
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the groups for JSON."""
-        return {
-            "groups": [group.as_dict() for group in self.groups],
-            "examined": self.examined,
-            "total": self.total,
-            "age": round(self.age, 1),
-            "problem": self.problem,
-            "missing_partitions": [each.as_dict() for each in self.missing],
-        }
+
+def shown_groups(found: GroupedEntries) -> GroupList:
+    """Return the form of groups in responses."""
+    missing = [response_of(MissingPartition, each) for each in found.missing]
+    groups = [response_of(ShownGroup, each) for each in found.groups]
+    return response_of(GroupList, found, groups=groups, age=round(found.age, 1), missing_partitions=missing)
 
 
 @dataclass(slots=True)

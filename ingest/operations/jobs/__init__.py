@@ -3,12 +3,10 @@
 Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A change may have been made nevertheless.
 """
 
-from typing import Any
-
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
+from ingest.domain.orders.field_differences import ChangePreview
 from ingest.operations.audit import Reader, audited, record_read
-from ingest.operations.visibility import EVERYTHING, Visibility
 from ingest.store.jobs import Jobs
 
 READ, DOWNLOAD = "jobs.read", "jobs.download"
@@ -60,17 +58,7 @@ async def start(jobs: Jobs, request: JobRequest, actor: str, holder: str | None 
     raise UserError("another backfill of this source was started and has ended in the meantime: try again")
 
 
-def as_object(job: Job, sees: Visibility) -> dict[str, Any]:
-    """Convert a job for JSON."""
-    return {**job.as_dict(), "selection": sees.selection(job.request.selection)}
-
-
-async def described(jobs: Jobs, job: Job, reader: Reader, sees: Visibility = EVERYTHING) -> dict[str, Any]:
-    """Return a job for JSON, with the result of a preview, and record who reads it."""
-    return as_object(job, sees) | {"result": sees.preview(await preview_result(jobs, job, reader))}
-
-
-async def preview_result(jobs: Jobs, job: Job, reader: Reader | None) -> dict[str, Any] | None:
+async def preview_result(jobs: Jobs, job: Job, reader: Reader | None) -> ChangePreview | None:
     """Return the result of a preview, or None for other jobs. The read is recorded, unless the reader is None."""
     # A preview that ends after the job was read is shown by the next read, so that a job that runs has no result.
     is_done = job.kind is JobKind.PREVIEW and job.state is JobState.DONE

@@ -1,10 +1,11 @@
 """The changes that a job makes, which `run` makes step by step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, Collection
+from typing import ClassVar
 
 from ingest.domain.operating.jobs import JobProgress
+from ingest.domain.orders.field_differences import ChangePreview
 
 
 class Changes(ABC):
@@ -29,7 +30,7 @@ class Changes(ABC):
         """Delete what only an unfinished job needs, after its end is recorded."""
         return
 
-    def result(self) -> tuple[Mapping[str, Any] | None, Collection[str]]:
+    def result(self) -> tuple[ChangePreview | None, Collection[str]]:
         """Return the result of all changes, and the orders that it contains."""
         return None, ()
 

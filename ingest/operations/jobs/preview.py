@@ -1,12 +1,12 @@
 """Previews the effect of fetching the stored orders that a job selects. The next process begins again, because a preview changes nothing."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 from ingest.domain.errors import StoreLocked, StoreTooSlow, UserError
 from ingest.domain.operating.jobs import Job, JobProgress
+from ingest.domain.orders.field_differences import ChangePreview
 from ingest.domain.orders.order_filter import order_filter_of
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.operations.backends import Backends
@@ -51,6 +51,6 @@ class Preview(Changes):
     async def _fetch(self, order_id: str) -> tuple[StorableOrder, ...]:
         return await self.fetch(order_id, self.on_wait)
 
-    def result(self) -> tuple[Mapping[str, Any], Collection[str]]:
+    def result(self) -> tuple[ChangePreview, Collection[str]]:
         """See `Changes`."""
-        return self._preview.as_object(), self._preview.shown_orders()
+        return self._preview.result(), self._preview.shown_orders()

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Self
+
+import msgspec
 
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
@@ -44,7 +45,7 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
 def ending_now(selection: OrderFilter) -> OrderFilter:
     """Return a filter by time with an end, because a changed order moves to the end of the list and would be changed again."""
     if selection.is_by_time and selection.stored_to is None:
-        return replace(selection, stored_to=datetime.now(UTC))
+        return msgspec.structs.replace(selection, stored_to=datetime.now(UTC))
     return selection
 
 

@@ -3,16 +3,14 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from ingest.domain.errors import Fault, TransformFailed
-from ingest.domain.orders.field_differences import FieldSummary
+from ingest.domain.orders.field_differences import ChangePreview, FieldSummary, UnusableOrder
 from ingest.domain.orders.order import InvalidDocument
 from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.operations.backends import Backends
-from ingest.operations.rebuilding.remap_report import Failure
 from ingest.operations.stored_orders.order_list import count_orders
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import Documents, DocumentSelection
@@ -40,17 +38,11 @@ class RefetchPreview:
     fetched: int = 0
     changed: int = 0
     fields: FieldSummary = field(default_factory=FieldSummary)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[UnusableOrder] = field(default_factory=list)
 
-    def as_object(self) -> dict[str, Any]:
-        """Return the preview for JSON."""
-        return {
-            "count": self.total,
-            "fetched": self.fetched,
-            "changed": self.changed,
-            "fields": self.fields.as_list(),
-            "failures": [{"order_id": each.order_id, "error": each.error} for each in self.failures],
-        }
+    def result(self) -> ChangePreview:
+        """Return the preview as it is stored and shown."""
+        return ChangePreview(self.total, self.fetched, self.changed, self.fields.changed(), self.failures)
 
     def shown_orders(self) -> list[str]:
         """Return the orders of which the preview contains something."""
@@ -88,7 +80,7 @@ async def _add(preview: RefetchPreview, order_id: str, fetch: FetchOrders, docum
     try:
         orders = await fetch(order_id)
     except (Fault, InvalidDocument, TransformFailed) as error:
-        preview.failures.append(Failure(order_id, "", str(error)))
+        preview.failures.append(UnusableOrder(order_id, str(error)))
         return
     differing = await documents.differences(_rows(orders))
     preview.changed += bool(differing)

@@ -1,11 +1,9 @@
 """Shows what happened to an order: who enqueued it, each attempt, and what operators did with it."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
-from ingest.domain.orders.order_history import HistoryEntry, OrderHistory
+from ingest.domain.orders.order_history import OrderHistory
 from ingest.operations.backends import Backends
 from ingest.store.connections.pool import Pool
 from ingest.store.connections.statements import Fetches
@@ -47,13 +45,3 @@ async def histories(
             for order_id in order_ids
             for each in sources
         }
-
-
-def as_object(entry: HistoryEntry) -> dict[str, Any]:
-    """Convert an event for JSON. Values that do not belong to it are left out. Times are in UTC."""
-    given = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    return {
-        name: value.astimezone(UTC) if isinstance(value, datetime) else value
-        for name, value in given.items()
-        if value is not None
-    }

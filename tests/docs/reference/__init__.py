@@ -5,6 +5,7 @@ from pathlib import Path
 
 from docs.reference.commands import command_pages
 from docs.reference.http_api import http_api_page
+from docs.reference.operations import operations_of_keys
 from docs.reference.settings import settings_page
 from ingest.services.http.api_routes import all_described
 
@@ -15,5 +16,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """The file and the text of each generated page."""
     yield REFERENCE / "http-api.md", http_api_page(all_described())
     yield REFERENCE / "settings.md", settings_page()
+    keys = REFERENCE.parent / "enqueue" / "api-keys.md"
+    yield keys, operations_of_keys(keys.read_text(encoding="utf-8"))
     for name, text in command_pages():
         yield REFERENCE / "cli" / f"{name}.md", text

@@ -101,16 +101,6 @@ _MEMBERS = {
     "undo": "`true` ends the drain.",
     "level": "The log level. `null` is the configured one.",
     "host": "Only workers on this host.",
-    "prefix": "Only with an ID that begins with this text.",
-    "status": "Only with this status.",
-    "country": "Only with this country.",
-    "currency": "Only with this currency.",
-    "customer_id": "Only of this customer.",
-    "placed_from": "Placed at this time or later.",
-    "placed_to": "Placed before this time.",
-    "updated_from": "Updated at this time or later.",
-    "stored_from": "Last changed at this time or later.",
-    "stored_to": "Last changed before this time.",
 }
 
 
@@ -205,12 +195,15 @@ def _members(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator
         yield name, member, name in required
         options = [_resolved(option, document) for option in _options(member)]
         for option in options:
-            inner, below = (
-                (option, name) if "items" not in option else (_resolved(option["items"], document), f"{name}[]")
-            )
-            if inner.get("properties") or inner.get("required"):
-                for further, value, necessary in _members(inner, document):
-                    yield f"{below}.{further}", value, necessary
+            below, inner = (name, [option]) if "items" not in option else (f"{name}[]", _options(option["items"]))
+            found: dict[str, list[tuple[Mapping[str, Any], bool]]] = {}
+            for one in inner:
+                for further, value, necessary in _members(_resolved(one, document), document):
+                    found.setdefault(further, []).append((value, necessary))
+            for further, several in found.items():
+                value, necessary = several[0]
+                merged = {"anyOf": [each for each, _ in several]} if several[1:] else value
+                yield f"{below}.{further}", merged, necessary
 
 
 def _options(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:

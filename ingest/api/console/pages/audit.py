@@ -29,7 +29,7 @@ class AuditPages:
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/audit", self._list)]
+        return [Page("GET", "/audit", self._list, "audit.list")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)

@@ -11,12 +11,12 @@ from ingest.api.console.inputs import cursor_in, inputs_of, invalid, number_in, 
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
-from ingest.api.http.problems import Problem
-from ingest.domain.api_key import Scope
-from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, backfill_as_dict, period_of
+from ingest.api.http.problems import failure
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.jobs.shown import shown_backfill
 from ingest.settings import Settings
 from ingest.store.jobs import Jobs
 from ingest.store.polls import read_polls
@@ -35,9 +35,9 @@ class BackfillingPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/sources/backfills", self._show),
-            Page("GET", "/sources/backfills/start", self._preview, Scope.OPERATE),
-            Page("POST", "/sources/backfills/start", self._start, Scope.OPERATE),
+            Page("GET", "/sources/backfills", self._show, "backfills.list"),
+            Page("GET", "/sources/backfills/start", self._preview, "backfills.start"),
+            Page("POST", "/sources/backfills/start", self._start, "backfills.start"),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
@@ -56,7 +56,7 @@ class BackfillingPages:
             has_list=settings.order_list is not None,
             every=settings.poll,
             poll=poll,
-            backfills=[backfill_as_dict(each) for each in found[:_LIMIT]],
+            backfills=[shown_backfill(each) for each in found[:_LIMIT]],
             first=url(path, source=source) if before else None,
             next=url(path, source=source, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
         )
@@ -93,7 +93,7 @@ class BackfillingPages:
 
     def _require_list(self, source: str) -> None:
         if self._settings[source].order_list is None:
-            raise Problem(409, "no_list", "no list of orders is configured for this source")
+            raise failure("no_list", "no list of orders is configured for this source")
 
 
 def _request(form: Form) -> BackfillRequest:

@@ -8,7 +8,6 @@ from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid
 from ingest.api.http.failures import as_problems
 from ingest.api.operations.concerned_sources import require_all
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.operations.control import controls
 from ingest.operations.control.control_access import ControlAccess
@@ -24,10 +23,10 @@ class DrainingPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/workers/drain", self._preview, Scope.OPERATE),
-            Page("POST", "/workers/drain", self._drain, Scope.OPERATE),
-            Page("POST", "/workers/undrain", self._undrain, Scope.OPERATE),
-            Page("POST", "/workers/log-level", self._log_level, Scope.OPERATE),
+            Page("GET", "/workers/drain", self._preview, "drain"),
+            Page("POST", "/workers/drain", self._drain, "drain"),
+            Page("POST", "/workers/undrain", self._undrain, "drain.undo"),
+            Page("POST", "/workers/log-level", self._log_level, "log_level"),
         ]
 
     async def _preview(self, visit: Visit) -> web.StreamResponse:

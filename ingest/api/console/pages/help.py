@@ -15,7 +15,7 @@ class HelpPages:
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/help", self._show)]
+        return [Page("GET", "/help", self._show, "console")]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
         return self._frame.render(visit, "help.html")

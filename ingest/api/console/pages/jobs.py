@@ -15,7 +15,6 @@ from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.operations.job_output import output_response
-from ingest.domain.api_key import Scope
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
@@ -45,17 +44,17 @@ class JobPages:
     def __init__(self, frame: Frame, live: LiveData, access: ControlAccess) -> None:
         self._frame = frame
         self._access = access
-        live.add("jobs", self._list_part)
-        live.add("job", self._job_part)
+        live.add("jobs", self._list_part, "jobs.list")
+        live.add("job", self._job_part, "jobs.show")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/jobs", self._list),
-            Page("GET", "/jobs/show", self._show, is_large=True),
-            Page("GET", "/jobs/output", self._output, is_personal=True),
-            Page("POST", "/jobs/cancel", self._cancel, Scope.OPERATE),
-            Page("POST", "/jobs/resume", self._resume, Scope.OPERATE),
+            Page("GET", "/jobs", self._list, "jobs.list"),
+            Page("GET", "/jobs/show", self._show, "jobs.show", is_large=True),
+            Page("GET", "/jobs/output", self._output, "jobs.download"),
+            Page("POST", "/jobs/cancel", self._cancel, "jobs.cancel"),
+            Page("POST", "/jobs/resume", self._resume, "jobs.resume"),
         ]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:

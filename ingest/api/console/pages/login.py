@@ -8,7 +8,6 @@ from aiohttp import web
 from ingest.api.console.forms import check_origin, read_form
 from ingest.api.console.frame import HEADERS, ROOT, THEME_COOKIE, THEMES, Frame, Page, Visit
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
-from ingest.api.documentation.documentation import Documentation
 from ingest.api.http.failures import busy
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
@@ -18,7 +17,6 @@ from ingest.domain.api_key import Scope
 from ingest.domain.errors import QueueUnavailable
 from ingest.telemetry.logs import get_logger
 
-_UNDOCUMENTED = Documentation(summary="The console's login.", response="A page.", schema={})
 _PATH = f"{ROOT}/login"
 _log = get_logger("api")
 # Seconds between two log lines for rejections of the same key for the same reason.
@@ -38,13 +36,13 @@ class LoginPages:
     def routes(self) -> Sequence[Route]:
         """The routes that need no session."""
         return [
-            Route("GET", _PATH, None, self._show, _UNDOCUMENTED),
-            Route("POST", _PATH, None, self._log_in, _UNDOCUMENTED),
+            Route("GET", _PATH, None, self._show),
+            Route("POST", _PATH, None, self._log_in),
         ]
 
     def pages(self) -> Sequence[Page]:
         """The pages of a session."""
-        return [Page("POST", "/logout", self._log_out), Page("POST", "/theme", self._set_theme)]
+        return [Page("POST", "/logout", self._log_out, "console"), Page("POST", "/theme", self._set_theme, "console")]
 
     async def _show(self, request: web.Request, _: Caller) -> web.StreamResponse:
         target = _inner_path(request.query.get("next", ""))

@@ -18,11 +18,11 @@ class OverviewPages:
     def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots) -> None:
         self._frame = frame
         self._snapshots = snapshots
-        live.add("overview", self._part)
+        live.add("overview", self._part, "sources.list")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/", self._show)]
+        return [Page("GET", "/", self._show, "sources.list")]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
         return self._frame.render(visit, "overview.html", **await self._model(visit))

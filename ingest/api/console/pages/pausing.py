@@ -10,7 +10,6 @@ from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, 
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.operations.concerned_sources import require_quota
-from ingest.domain.api_key import Scope
 from ingest.domain.durations import parse_duration
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
@@ -28,13 +27,13 @@ class PausingPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/sources/pause", self._preview_pause, Scope.OPERATE),
-            Page("POST", "/sources/pause", self._pause, Scope.OPERATE),
-            Page("GET", "/sources/resume", self._preview_resume, Scope.OPERATE),
-            Page("POST", "/sources/resume", self._resume, Scope.OPERATE),
-            Page("GET", "/sources/tune", self._preview_tune, Scope.OPERATE),
-            Page("POST", "/sources/tune", self._tune, Scope.OPERATE),
-            Page("POST", "/sources/tune/reset", self._reset, Scope.OPERATE),
+            Page("GET", "/sources/pause", self._preview_pause, "pause"),
+            Page("POST", "/sources/pause", self._pause, "pause"),
+            Page("GET", "/sources/resume", self._preview_resume, "resume"),
+            Page("POST", "/sources/resume", self._resume, "resume"),
+            Page("GET", "/sources/tune", self._preview_tune, "tune"),
+            Page("POST", "/sources/tune", self._tune, "tune"),
+            Page("POST", "/sources/tune/reset", self._reset, "tune.reset"),
         ]
 
     async def _preview_pause(self, visit: Visit) -> web.StreamResponse:

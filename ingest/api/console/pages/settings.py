@@ -32,7 +32,7 @@ class SettingsPages:
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/settings", self._list)]
+        return [Page("GET", "/settings", self._list, "settings.show")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         shows_all = inputs_of(visit).has("all")

@@ -22,12 +22,15 @@ class SourcePages:
         self._frame = frame
         self._snapshots = snapshots
         self._settings = settings
-        live.add("sources", self._list_part)
-        live.add("source", self._part)
+        live.add("sources", self._list_part, "sources.list")
+        live.add("source", self._part, "sources.list")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/sources", self._list), Page("GET", "/sources/show", self._show)]
+        return [
+            Page("GET", "/sources", self._list, "sources.list"),
+            Page("GET", "/sources/show", self._show, "sources.list"),
+        ]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         return self._frame.render(visit, "sources/list.html", **await self._listed(visit))

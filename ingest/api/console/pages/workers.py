@@ -41,11 +41,11 @@ class WorkerPages:
     def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots) -> None:
         self._frame = frame
         self._snapshots = snapshots
-        live.add("workers", self._part)
+        live.add("workers", self._part, "workers.list")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/workers", self._list)]
+        return [Page("GET", "/workers", self._list, "workers.list")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         return self._frame.render(visit, "workers/list.html", levels=LOG_LEVELS, **await self._model(visit))

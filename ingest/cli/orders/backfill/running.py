@@ -8,16 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec.structs import asdict
 
 from ingest.cli.invocation import actor, holder, say
 from ingest.cli.queues.bulk import open_parts, run_held
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import counted, printable
 from ingest.cli.terminal.times import format_time
-from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest, backfill_as_dict
+from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest
 from ingest.domain.operating.jobs import Job, JobProgress, JobState
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
+from ingest.operations.jobs.shown import shown_backfill
 from ingest.process.interrupt import run_interruptible
 from ingest.services.tracing import traced
 from ingest.sources.list_opening import open_order_list
@@ -89,7 +91,7 @@ def cancelled_text(cancelled: Job) -> str:
 
 def as_text(backfill: Job) -> str:
     """A backfill as JSON, with times as `--since` takes them."""
-    return json.dumps(backfill_as_dict(backfill), default=format_time)
+    return json.dumps(asdict(shown_backfill(backfill)), default=format_time)
 
 
 def _traced(settings: "Settings", begin: Callable[[Jobs], Awaitable[Job]]) -> Job:

@@ -5,6 +5,7 @@ import os
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ingest.cli.invocation import actor, backends_of_source, is_confirmed, reader, say, start_with_source
@@ -124,7 +125,7 @@ def _preview(settings: "Settings", selection: OrderFilter, sample: int, *, as_js
 
     preview = run_interruptible(_fetch_sample(settings, selection, sample))
     if as_json:
-        typer.echo(json.dumps({"source": settings.source, "dry_run": True} | preview.as_object()))
+        typer.echo(json.dumps({"source": settings.source, "dry_run": True} | msgspec.to_builtins(preview.result())))
         return
     found = "many orders" if preview.total is None else counted(preview.total, "order")
     typer.echo(f"would fetch {found} again; of {preview.fetched:,} fetched now, {preview.changed:,} would change")

@@ -109,12 +109,12 @@ async def _histories(
 
 def _as_json(state: "OrderState", history: "OrderHistory | None") -> str:
     import msgspec
+    from msgspec.structs import asdict
 
-    from ingest.operations.stored_orders.history import as_object as event_as_object
-    from ingest.operations.stored_orders.order_json import as_object
+    from ingest.operations.stored_orders.order_json import shown
 
-    events = [event_as_object(entry) for entry in reversed(history.entries)] if history is not None else []
-    return printable_json(msgspec.json.encode(as_object(state) | {"history": events}).decode()) + "\n"
+    events = [*reversed(history.entries)] if history is not None else []
+    return printable_json(msgspec.json.encode(asdict(shown(state)) | {"history": events}).decode()) + "\n"
 
 
 def _as_text(state: "OrderState", history: "OrderHistory | None") -> Iterator[str]:

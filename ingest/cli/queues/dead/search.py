@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import IO, Any
 
+from msgspec.structs import asdict
+
 from ingest.cli.queues.entry_lists import say_missing, unavailable_lines
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.progress import run_with_progress
@@ -15,7 +17,7 @@ from ingest.operations.audit import Reader
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders import dead_letters
 from ingest.operations.failed_orders.dead_letters import WrittenDeadLetters
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 
 
 def search(
@@ -56,6 +58,6 @@ def json_writer(stream: IO[str]) -> dead_letters.Write:
     """Write one JSON object per line, in ASCII: safe in any terminal and encoding."""
 
     def write(source: str, entries: Sequence[DeadLetterEntry]) -> None:
-        stream.writelines(json.dumps(as_object(entry, source)) + "\n" for entry in entries)
+        stream.writelines(json.dumps(asdict(shown(entry, source))) + "\n" for entry in entries)
 
     return write

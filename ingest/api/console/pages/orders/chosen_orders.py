@@ -4,15 +4,9 @@ from typing import Any
 
 from ingest.api.console.forms import Form
 from ingest.api.console.inputs import invalid, time_in, time_value
-from ingest.domain.orders.order_filter import OrderFilter
+from ingest.domain.orders.order_filter import CRITERIA, OrderFilter
 
-_TEXTS = {"status": "Status", "customer_id": "Customer", "prefix": "ID begins with"}
-_TIMES = {
-    "stored_from": "Stored from",
-    "stored_to": "Stored before",
-    "placed_from": "Placed from",
-    "placed_to": "Placed before",
-}
+_LABELS = {name: each.label for name, each in CRITERIA.items() if each.label is not None}
 
 
 def filter_in(form: Form) -> OrderFilter:
@@ -22,30 +16,23 @@ def filter_in(form: Form) -> OrderFilter:
         Problem: 422 for an invalid value.
     """
     attributes = tuple(_attribute(text) for text in form.texts("attribute") if text.strip())
-    times = {name: time_in(form, name, label) for name, label in _TIMES.items()}
-    return OrderFilter(
-        status=form.text("status") or None,
-        customer_id=form.text("customer_id") or None,
-        prefix=form.text("prefix") or None,
-        stored_from=times["stored_from"],
-        stored_to=times["stored_to"],
-        placed_from=times["placed_from"],
-        placed_to=times["placed_to"],
-        attributes=attributes,
-    )
+    criteria: dict[str, Any] = {
+        name: time_in(form, name, label) if CRITERIA[name].is_time else form.text(name) or None
+        for name, label in _LABELS.items()
+    }
+    return OrderFilter(**criteria, attributes=attributes)
 
 
 def values_of(selection: OrderFilter) -> dict[str, Any]:
     """Return the filter as the values of links and hidden fields."""
-    texts = {name: getattr(selection, name) for name in _TEXTS}
-    times = {name: time_value(getattr(selection, name)) for name in _TIMES}
-    return {**texts, **times, "attribute": [f"{name}={value}" for name, value in selection.attributes]}
+    given = {name: getattr(selection, name) for name in _LABELS}
+    values = {name: time_value(value) if CRITERIA[name].is_time else value for name, value in given.items()}
+    return {**values, "attribute": [f"{name}={value}" for name, value in selection.attributes]}
 
 
 def described(selection: OrderFilter) -> list[tuple[str, Any]]:
     """Return the labels and the values of the chosen criteria."""
-    labels = {**_TEXTS, **_TIMES}
-    given = [(labels[name], getattr(selection, name)) for name in labels if getattr(selection, name)]
+    given = [(label, getattr(selection, name)) for name, label in _LABELS.items() if getattr(selection, name)]
     return [*given, *(("Attribute", f"{name} = {value}") for name, value in selection.attributes)]
 
 

@@ -13,7 +13,6 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderPosition
 from ingest.operations.control.control_access import ControlAccess
@@ -36,12 +35,12 @@ class OrderChangePages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/orders/refetch", self._preview_refetch, Scope.OPERATE),
-            Page("POST", "/orders/refetch", self._refetch, Scope.OPERATE),
-            Page("GET", "/orders/erase", self._choose_erased, Scope.ERASE),
+            Page("GET", "/orders/refetch", self._preview_refetch, "orders.refetch"),
+            Page("POST", "/orders/refetch", self._refetch, "orders.refetch"),
+            Page("GET", "/orders/erase", self._choose_erased, "orders.erase"),
             # The IDs may be too many for an address. This changes nothing.
-            Page("POST", "/orders/erase/preview", self._preview_erase, Scope.ERASE),
-            Page("POST", "/orders/erase", self._erase, Scope.ERASE),
+            Page("POST", "/orders/erase/preview", self._preview_erase, "orders.erase"),
+            Page("POST", "/orders/erase", self._erase, "orders.erase"),
         ]
 
     async def _preview_refetch(self, visit: Visit) -> web.StreamResponse:

@@ -40,8 +40,8 @@ class OrderDetailPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/orders/show", self._show, is_large=True),
-            Page("GET", "/orders/document", self._document, is_large=True, is_personal=True),
+            Page("GET", "/orders/show", self._show, "orders.show", is_large=True),
+            Page("GET", "/orders/document", self._document, "orders.read", is_large=True),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:

@@ -15,7 +15,6 @@ from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.errors import StoreTooSlow
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
@@ -60,10 +59,10 @@ class OrderJobPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/orders/enqueue", self._preview_enqueue, Scope.OPERATE),
-            Page("POST", "/orders/enqueue", self._enqueue, Scope.OPERATE),
-            Page("GET", "/orders/remap", self._preview_remap, Scope.OPERATE),
-            Page("POST", "/orders/remap", self._remap, Scope.OPERATE),
+            Page("GET", "/orders/enqueue", self._preview_enqueue, "orders.enqueue"),
+            Page("POST", "/orders/enqueue", self._enqueue, "orders.enqueue"),
+            Page("GET", "/orders/remap", self._preview_remap, "orders.remap"),
+            Page("POST", "/orders/remap", self._remap, "orders.remap"),
         ]
 
     async def _preview_enqueue(self, visit: Visit) -> web.StreamResponse:

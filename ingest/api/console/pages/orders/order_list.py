@@ -39,7 +39,7 @@ class OrderListPages:
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/orders", self._show)]
+        return [Page("GET", "/orders", self._show, "orders.list")]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)

@@ -14,7 +14,6 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.operations import jobs as operations
@@ -45,8 +44,8 @@ class OrderPreviewPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("POST", "/orders/preview", self._preview, Scope.OPERATE),
-            Page("POST", "/orders/preview/refetch", self._refetch, Scope.OPERATE),
+            Page("POST", "/orders/preview", self._preview, "orders.preview"),
+            Page("POST", "/orders/preview/refetch", self._refetch, "orders.enqueue"),
         ]
 
     async def _preview(self, visit: Visit) -> web.StreamResponse:
@@ -74,7 +73,8 @@ class OrderPreviewPages:
         connections = self._sources[job.source]
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
         with as_problems():
-            total = ((await connections.jobs.result(job.id)) or {}).get("count")
+            preview = await connections.jobs.result(job.id)
+            total = None if preview is None else preview.count
             request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
             added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()

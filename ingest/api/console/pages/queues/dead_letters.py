@@ -9,14 +9,14 @@ from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.http.downloads import download
 from ingest.api.http.failures import as_problems
-from ingest.api.http.problems import Problem
+from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.dead_letters import EXPORT, READ
-from ingest.operations.failed_orders.entry_json import as_object
+from ingest.operations.failed_orders.entry_json import shown
 
 _LONGEST_FIELD = 64 * 1024
 
@@ -31,8 +31,8 @@ class DeadLetterPages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/dead-letters/show", self._show, is_large=True),
-            Page("GET", "/dead-letters/export", self._export, is_personal=True),
+            Page("GET", "/dead-letters/show", self._show, "dead_letters.read", is_large=True),
+            Page("GET", "/dead-letters/export", self._export, "dead_letters.export"),
         ]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
@@ -41,12 +41,10 @@ class DeadLetterPages:
         with as_problems():
             entry = await self._sources[source].dead_letters.get(form.text("id"))
         if entry is None:
-            raise Problem(
-                404, "dead_letter_not_found", "there is no such dead letter: it was replayed, dropped or erased"
-            )
+            raise failure("dead_letter_not_found", "there is no such dead letter: it was replayed, dropped or erased")
         audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
         await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
-        fields = as_object(entry, source, visit.caller.sees)["fields"]
+        fields = shown(entry, source, visit.caller.sees).fields
         document = fields.pop("document", None)
         return self._frame.render(
             visit,

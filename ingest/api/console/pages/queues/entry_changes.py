@@ -16,7 +16,6 @@ from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.api_key import Scope
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
@@ -58,8 +57,10 @@ class EntryChangePages:
         async def start(visit: Visit) -> web.StreamResponse:
             return await self._start(visit, action)
 
-        self._live.add(action.kind.value, part, Scope.OPERATE)
-        return [Page("GET", action.path, preview, Scope.OPERATE), Page("POST", action.path, start, Scope.OPERATE)]
+        # An export as a job shows nothing until it is downloaded.
+        operation = "jobs.start" if action.kind is JobKind.EXPORT else action.kind
+        self._live.add(action.kind.value, part, operation)
+        return [Page("GET", action.path, preview, operation), Page("POST", action.path, start, operation)]
 
     async def _model(self, visit: Visit, action: EntryAction) -> dict[str, Any]:
         form = inputs_of(visit)

@@ -45,11 +45,11 @@ class EntryListPage:
         self._sources = sources
         self._groups = groups
         self._events = f"{kind.noun.replace(' ', '-')}-groups"
-        live.add(self._events, self._groups_part)
+        live.add(self._events, self._groups_part, f"{self._kind}.groups")
 
     def pages(self) -> Sequence[Page]:
         """The page."""
-        return [Page("GET", f"/{self._kind.path}", self._list)]
+        return [Page("GET", f"/{self._kind.path}", self._list, f"{self._kind}.list")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
