@@ -16,7 +16,7 @@ from ingest.domain.fetch.listed import OrderList
 from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
 from ingest.operations.backends import Backends
-from ingest.operations.list_pages import is_within, pages_of, persistently, utc_now, within
+from ingest.operations.list_pages import pages_of, persistently, utc_now, within
 from ingest.operations.reconcile.ledger import LedgerClaim, Seen
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.scan import Scan, scan_repeatedly
@@ -138,10 +138,9 @@ async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tup
     reading, ahead = Reading(shape, since, until), timedelta()
     async for page, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
         ahead = utc_now() - page.sent_at if page.sent_at is not None else ahead
-        ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
         # Orders outside the period, and documents that are no orders, are not compared, but certainly exist.
-        outside = [order for order in orders if not is_within(order, since - shape.unit, until)]
-        ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
+        ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
+        ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
         count += len(orders)
         progress.on_listed(count)
     return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit)

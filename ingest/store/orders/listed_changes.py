@@ -42,6 +42,8 @@ async def changed_orders(
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
+    if not orders:
+        return {}
     ids = [order.order_id for order in orders]
     arguments = (ids, *times_of(orders, clock), clock.ahead + _MOMENT, clock.ahead)
     found = await connection.fetch(_CHANGED, source, *arguments)
