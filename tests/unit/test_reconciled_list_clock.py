@@ -9,9 +9,9 @@ import pytest
 from fakes.listed_orders import MemoryOrders, MemoryQueue, MemoryRow
 
 from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
-from ingest.operations.reconcile.ledger import open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
-from ingest.operations.reconcile.listed import Listing, Places, Progress, reconcile_list
+from ingest.operations.reconcile.listed import Listing, Progress, reconcile_list
+from ingest.operations.reconcile.scan import Places
 
 
 class EmptyList:
@@ -41,7 +41,7 @@ async def test_a_change_that_the_list_may_not_show_yet_is_recent_by_the_clock_of
     async def opened() -> AsyncIterator[Places]:
         yield Places(cast("Any", MemoryQueue(lambda: now)), cast("Any", rows))
 
-    with open_ledger(ListLedger) as ledger:
+    with ListLedger.open() as ledger:
         report = await reconcile_list(listing, opened, ledger, Progress())
 
     assert report.unexpected is not None

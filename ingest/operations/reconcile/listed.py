@@ -5,24 +5,21 @@
 It may run concurrently with workers: see `ingest.operations.reconcile`. It is read-only and leaves no trace if the process dies.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
-from ingest.operations.backends import Backends
 from ingest.operations.list_pages import pages_of, persistently, utc_now, within
-from ingest.operations.reconcile.ledger import LedgerClaim, Seen
+from ingest.operations.reconcile.ledger import SOMEWHERE, LedgerClaim, Seen
 from ingest.operations.reconcile.list_ledger import ListLedger
-from ingest.operations.reconcile.scan import Scan, scan_repeatedly
-from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.operate.scanner import QueueScanner
-from ingest.queue.redis.connection import control_client
+from ingest.operations.reconcile.scan import Places, Scan
 from ingest.store.orders.rows import Rows
 
 # Some lists contain a change only minutes later.
@@ -61,29 +58,6 @@ class Progress:
     on_wait: Callable[[str], None] = lambda _: None
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places where an order can be.
-
-    Attributes:
-        scanner: of the queue.
-        rows: the stored orders.
-    """
-
-    scanner: QueueScanner
-    rows: Rows
-
-
-@asynccontextmanager
-async def open_places(backends: Backends) -> AsyncIterator[Places]:
-    """Open the queue and the stored orders of a source."""
-    async with (
-        control_client(backends.redis_url) as client,
-        Rows.open(backends.postgres_dsn, backends.source) as rows,
-    ):
-        yield Places(QueueScanner(client, layout_reader(client, backends.stream), backends.group), rows)
-
-
 async def reconcile_list(
     listing: Listing,
     opened: Callable[[], AbstractAsyncContextManager[Places]],
@@ -106,18 +80,17 @@ async def reconcile_list(
     gaps, clock = await _fill(ledger, listing, progress)
     skipped = ledger.skipped()
     async with opened() as places:
-        look_up = _ListLookUp(ledger, places.rows, clock)
-        await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
+        look_up = partial(_look_up, ledger, places.rows, clock)
+        await Scan(ledger, places.scanner, look_up, progress.on_scan).repeatedly()
         if listing.is_complete:
             await _find_unexpected(ledger, places.rows, listing, clock, progress)
-    somewhere = Seen.STORED | Seen.ERASED | Seen.DEAD | Seen.QUEUED
     return ListReconciliation(
         since=listing.since,
         until=listing.until,
         listed=ledger.count(Seen(0), Seen(0)),
         stored=ledger.count(Seen.STORED, Seen.STORED),
         queued=ledger.count(Seen.STORED | Seen.ERASED | Seen.QUEUED, Seen.QUEUED),
-        dead=ledger.count(somewhere, Seen.DEAD),
+        dead=ledger.count(SOMEWHERE, Seen.DEAD),
         erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
         gaps=gaps,
         skipped_documents=skipped,
@@ -146,20 +119,11 @@ async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tup
     return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit)
 
 
-class _ListLookUp:
-    """Finds the rows of listed orders, and compares their times and totals."""
-
-    def __init__(self, ledger: ListLedger, rows: Rows, clock: ListClock) -> None:
-        self._ledger = ledger
-        self._rows = rows
-        self._clock = clock
-
-    async def __call__(self, known: Mapping[str, tuple[int, str]]) -> None:
-        """See `LookUp`."""
-        stored = await self._rows.facts(list(known))
-        self._ledger.record_stored(stored, self._clock)
-        found = {row.order_id for row in stored}
-        self._ledger.mark(await self._rows.erased([name for name in known if name not in found]), Seen.ERASED)
+async def _look_up(ledger: ListLedger, rows: Rows, clock: ListClock, known: Mapping[str, tuple[int, str]]) -> None:
+    """Find the rows of listed orders, and compare their times and totals. See `LookUp`."""
+    stored = await rows.facts(list(known))
+    ledger.record_stored(stored, clock)
+    ledger.mark(await rows.erased([*known.keys() - {row.order_id for row in stored}]), Seen.ERASED)
 
 
 async def _find_unexpected(
