@@ -121,7 +121,7 @@ async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tup
 
 async def _look_up(ledger: ListLedger, rows: Rows, clock: ListClock, known: Mapping[str, tuple[int, str]]) -> None:
     """Find the rows of listed orders, and compare their times and totals. See `LookUp`."""
-    stored = await rows.facts(list(known))
+    stored = await rows.facts(list(known), clock)
     ledger.record_stored(stored, clock)
     ledger.mark(await rows.erased([*known.keys() - {row.order_id for row in stored}]), Seen.ERASED)
 
@@ -137,7 +137,7 @@ async def _find_unexpected(
     async for _, orders in pages_of(listing.listed, later, pause_after=persistently(), on_wait=progress.on_wait):
         ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
     for order_ids in await _unexpected(ledger, rows, listing, clock):
-        ledger.add_unexpected(await rows.facts(order_ids))
+        ledger.add_unexpected(await rows.facts(order_ids, clock))
 
 
 async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock) -> list[list[str]]:
