@@ -64,7 +64,7 @@ class ListOptions:
     """
 
     since: "datetime"
-    until: "datetime"
+    until: "datetime | None"
     has_unexpected: bool
     enqueue: Sequence[DifferenceKind]
     report: Path | None

@@ -28,9 +28,9 @@ class Reading:
     Args:
         shape: of the list.
         since: start of the period.
-        until: its end, or None if the list is read regularly.
+        until: its end, or None for the time of the first response.
         place: where an earlier reading of the same period has ended.
-        read_again: with `until` None, how far before the first response the next reading begins.
+        read_again: how far before the first response the next reading begins. None if this is the only one of its period.
 
     Attributes:
         gaps: of the pages so far.
@@ -43,7 +43,7 @@ class Reading:
         since: datetime,
         until: datetime | None,
         place: str | None = None,
-        read_again: timedelta = timedelta(),
+        read_again: timedelta | None = None,
     ) -> None:
         begin = place_of(place) or ListPlace(since)
         self.gaps = begin.gaps
@@ -187,7 +187,7 @@ class Reading:
 
     def _repeats(self, run: ListRun) -> bool:
         """Read the pages of a run again if they are not proven, and report it if that has not helped."""
-        again_from = None if self._until else (self._first_at or run.since) - self._read_again
+        again_from = None if self._read_again is None else (self._first_at or run.since) - self._read_again
         if self.gaps.unread or not run.may_have_moved(self._shape, again_from):
             return False
         if run.passes == _MOST_PASSES:

@@ -24,6 +24,7 @@ from ingest.store.orders.rows import Rows
 
 # Some lists contain a change only minutes later.
 _LATE = timedelta(minutes=10)
+_Period = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,13 @@ class Listing:
     Attributes:
         listed: the list.
         since: start of the period.
-        until: its end. Both are inclusive.
+        until: its end, or None for now by the shop's clock. Both are inclusive.
         is_complete: whether the list contains every order that changed within the period, so that others are unexpected.
     """
 
     listed: OrderList
     since: datetime
-    until: datetime
+    until: datetime | None = None
     is_complete: bool = True
 
 
@@ -77,16 +78,16 @@ async def reconcile_list(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    gaps, clock = await _fill(ledger, listing, progress)
+    gaps, clock, until = await _fill(ledger, listing, progress)
     skipped = ledger.skipped()
     async with opened() as places:
         look_up = partial(_look_up, ledger, places.rows, clock)
         await Scan(ledger, places.scanner, look_up, progress.on_scan).repeatedly()
         if listing.is_complete:
-            await _find_unexpected(ledger, places.rows, listing, clock, progress)
+            await _find_unexpected(ledger, places.rows, listing.listed, (listing.since, until), clock, progress)
     return ListReconciliation(
         since=listing.since,
-        until=listing.until,
+        until=until,
         listed=ledger.count(Seen(0), Seen(0)),
         stored=ledger.count(Seen.STORED, Seen.STORED),
         queued=ledger.count(Seen.STORED | Seen.ERASED | Seen.QUEUED, Seen.QUEUED),
@@ -105,18 +106,19 @@ async def reconcile_list(
     )
 
 
-async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tuple[ListGaps, ListClock]:
-    """Read the list into the ledger, and return its gaps and its clock."""
+async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tuple[ListGaps, ListClock, datetime]:
+    """Read the list into the ledger, and return its gaps, its clock, and the end of its period."""
     count, since, until, shape = 0, listing.since, listing.until, listing.listed.shape
     reading, ahead = Reading(shape, since, until), timedelta()
     async for page, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
         ahead = utc_now() - page.sent_at if page.sent_at is not None else ahead
+        until = until or utc_now() - ahead
         # Orders outside the period, and documents that are no orders, are not compared, but certainly exist.
         ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
         ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
         count += len(orders)
         progress.on_listed(count)
-    return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit)
+    return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit), until or utc_now()
 
 
 async def _look_up(ledger: ListLedger, rows: Rows, clock: ListClock, known: Mapping[str, tuple[int, str]]) -> None:
@@ -127,24 +129,23 @@ async def _look_up(ledger: ListLedger, rows: Rows, clock: ListClock, known: Mapp
 
 
 async def _find_unexpected(
-    ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock, progress: Progress
+    ledger: ListLedger, rows: Rows, listed: OrderList, period: _Period, clock: ListClock, progress: Progress
 ) -> None:
     """Record the orders that changed within the period by their rows, and are not listed."""
-    if not await _unexpected(ledger, rows, listing, clock):
+    if not await _unexpected(ledger, rows, period, clock):
         return
     # An order that has changed since the end of the period is not listed in it any more.
-    later = Reading(listing.listed.shape, listing.until, None)
-    async for _, orders in pages_of(listing.listed, later, pause_after=persistently(), on_wait=progress.on_wait):
+    later = Reading(listed.shape, period[1], None)
+    async for _, orders in pages_of(listed, later, pause_after=persistently(), on_wait=progress.on_wait):
         ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
-    for order_ids in await _unexpected(ledger, rows, listing, clock):
+    for order_ids in await _unexpected(ledger, rows, period, clock):
         ledger.add_unexpected(await rows.facts(order_ids, clock))
 
 
-async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock) -> list[list[str]]:
+async def _unexpected(ledger: ListLedger, rows: Rows, period: _Period, clock: ListClock) -> list[list[str]]:
     """Return the IDs of stored orders of the period without a claim, in pages."""
+    since, until = period
     # The latest changes may not be listed yet, unless the list already contains later ones.
-    listed_until = max(ledger.latest() or listing.since, clock.now - _LATE)
-    pages = [
-        ledger.unexpected(page) async for page in rows.changed_ids(listing.since, min(listing.until, listed_until))
-    ]
+    listed_until = max(ledger.latest() or since, clock.now - _LATE)
+    pages = [ledger.unexpected(page) async for page in rows.changed_ids(since, min(until, listed_until))]
     return [page for page in pages if page]
