@@ -28,6 +28,7 @@ class Site:
         self.shop_now = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
         self.listed: dict[str, datetime] = {}
         self._has_date = has_date
+        self.date_behind = timedelta()
 
         def now() -> datetime:
             return self.shop_now + ahead
@@ -40,7 +41,7 @@ class Site:
     async def page(self, request: PageRequest) -> ListedPage:
         """See `OrderList`."""
         found = [ListedOrder(name, at) for name, at in self.listed.items() if at >= request.since]
-        return ListedPage(found, len(found), sent_at=self.shop_now if self._has_date else None)
+        return ListedPage(found, len(found), sent_at=self.shop_now - self.date_behind if self._has_date else None)
 
     async def poll(self, listed: Mapping[str, timedelta]) -> Found:
         """List orders that changed this long ago by the shop's clock, and read the list, a minute later."""
@@ -62,6 +63,16 @@ async def test_the_first_position_is_of_the_clock_of_the_shop_if_ours_is_ahead(a
 
     assert (position, enqueued) == (site.shop_now - MINUTE, ["recent"])
     assert (second.position, second.behind) == (site.shop_now, 0.0)
+
+
+async def test_one_wrong_time_of_the_shop_does_not_move_the_position_back() -> None:
+    site = Site(timedelta())
+    position = (await site.poll({})).position
+
+    site.date_behind = timedelta(days=9_000)
+    found = await site.poll({})
+
+    assert found.position == position
 
 
 @pytest.mark.parametrize("has_date", [True, False])

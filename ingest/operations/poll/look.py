@@ -103,8 +103,9 @@ class Look:
             sent_at = page.sent_at or now
             if not counts.pages:
                 began_at = min(began_at, sent_at)
-                # The first position is of our clock, which may be ahead of the shop's.
-                found.position, enqueue_from = min(found.position, began_at), min(enqueue_from, began_at - overlap)
+                if turn.is_without_result:
+                    # The first position is of our clock, which may be ahead of the shop's.
+                    found.position, enqueue_from = min(found.position, began_at), min(enqueue_from, began_at - overlap)
             counts.pages += 1
             shown.add(new, began_at)
             counts.skipped += sum(order.is_skipped is True for order in new)
@@ -115,7 +116,8 @@ class Look:
             on_progress(counts.listed)
             # A time in the future, of some orders, must not become the position.
             found.position = max(found.position, min(reading.position, began_at))
-        return found.position if reading.gaps.unproven else began_at
+        # It never moves back, or the list would be read again and again.
+        return found.position if reading.gaps.unproven else max(found.position, began_at)
 
     async def _take(self, listed: Sequence[ListedOrder], clock: ListClock, counts: PollCounts) -> None:
         counts.listed += len(listed)
