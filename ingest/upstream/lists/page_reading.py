@@ -18,13 +18,10 @@ from ingest.upstream.responses import http_date
 
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 _NULL = msgspec.Raw(b"null")
-_LONGEST_CURSOR = 8 * 1024
+_LONGEST_CURSOR, _LONGEST_EXAMPLE = 8 * 1024, 60
 _UNREADABLE = Decimal("NaN")
 _AMOUNT = re.compile(r"-?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
-# As for the totals of documents.
-_MAX_MAGNITUDE, _MAX_DIGITS = 30, 60
-# Of an unreadable time in a report.
-_LONGEST_EXAMPLE = 60
+_MAX_MAGNITUDE, _MAX_DIGITS = 30, 60  # as for the totals of documents
 _Path = tuple[str, ...]
 
 Convert = Callable[[Decimal, str | None], Decimal]
@@ -71,13 +68,7 @@ class PageReader:
         self._total_pages = _path_or_header(declared.total_pages, "total_pages")
 
     def read(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool = False) -> ListedPage:
-        """Return the content of a page.
-
-        Args:
-            body: of the response. Empty if the list contains no order.
-            headers: of the response.
-            number: of this page, from 0, in a list with numbers.
-            is_part: whether the page is smaller than usual, so that a number of pages means nothing.
+        """Return the content of a page, with its number from 0. A number of pages means nothing for a part, which is smaller than usual.
 
         Raises:
             ListFault: it is no page of the list.
