@@ -115,14 +115,19 @@ def _may_be_of_an_order(error: Fault) -> bool:
     return (isinstance(error, TransientFault) and error.reached and error.uses_attempt) or isinstance(error, ListFault)
 
 
-def within(orders: Sequence[ListedOrder], since: datetime, until: datetime) -> list[ListedOrder]:
-    """Return the orders whose change is within the period, or whose time is not listed, without documents that are no orders."""
-    return [order for order in orders if is_within(order, since, until)]
+def within(orders: Sequence[ListedOrder], since: datetime, until: datetime | None = None) -> list[ListedOrder]:
+    """Return the orders whose change is within the period, or whose time is not listed, each once, with its last time.
 
-
-def is_within(order: ListedOrder, since: datetime, until: datetime) -> bool:
-    """Whether an element is an order by the mapping, and its change is within the period, or its time is not listed."""
-    return not order.is_skipped and order.is_within(since, until)
+    Documents that are no orders by the mapping are left out.
+    """
+    found: dict[str, ListedOrder] = {}
+    for order in orders:
+        if order.is_skipped or not order.is_within(since, until):
+            continue
+        known = found.get(order.order_id)
+        if known is None or known.updated_at is None or (order.updated_at or since) >= known.updated_at:
+            found[order.order_id] = order
+    return list(found.values())
 
 
 def announced(order: ListedOrder, origin: str) -> Announcement:

@@ -13,6 +13,7 @@ import msgspec
 
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.jobs import Job, JobProgress, JobState
 from ingest.domain.operating.polling import PollResult, PollTurn
@@ -56,7 +57,7 @@ class MemoryOrders:
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Run the statement of `changed_orders`."""
         assert statement == listed_changes._CHANGED
-        _source, ids, times, ends, again_before, _moment, ahead = arguments
+        _source, ids, _moment, ahead, times, ends, again_before = arguments
         return [*self._changed(zip(ids, times, ends, again_before, strict=True), ahead)]
 
     def _changed(self, listed: Iterable[tuple[str, Any, Any, Any]], ahead: timedelta) -> Iterator[dict[str, Any]]:
@@ -70,7 +71,7 @@ class MemoryOrders:
             ):
                 yield {"order_id": order_id, "is_missing": row is None}
 
-    async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:
+    async def facts(self, order_ids: Sequence[str], clock: ListClock) -> list[StoredFacts]:
         """See `Rows`."""
         found = ((name, self.rows[name]) for name in order_ids if name in self.rows)
         return [StoredFacts(name, row.updated_at, "", Decimal(0), row.fetched_at) for name, row in found]

@@ -23,10 +23,10 @@ from ingest.domain.orders.list_reconciliation import Difference, DifferenceKind,
 from ingest.domain.printable import cell
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.enqueueing import enqueue_differing
-from ingest.operations.reconcile.ledger import open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.operations.reconcile.list_metrics import metrics_of
-from ingest.operations.reconcile.listed import Listing, Progress, open_places, reconcile_list
+from ingest.operations.reconcile.listed import Listing, Progress, reconcile_list
+from ingest.operations.reconcile.scan import open_places
 from ingest.sources.list_opening import open_order_list
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ListOptions:
     """
 
     since: "datetime"
-    until: "datetime"
+    until: "datetime | None"
     has_unexpected: bool
     enqueue: Sequence[DifferenceKind]
     report: Path | None
@@ -76,7 +76,7 @@ class ListOptions:
 async def reconcile_shop(settings: "Settings", options: ListOptions) -> ListReconciliation:
     """Reconcile the shop's list, and write the files."""
     servers = Backends.of(settings)
-    with open_ledger(ListLedger) as ledger, ExitStack() as files:
+    with ListLedger.open() as ledger, ExitStack() as files:
         # Before the list is read, which may take long, so that a file that cannot be written is reported immediately.
         on_missing = files.enter_context(missing_orders(options.missing, replace=options.force))
         report_file = None

@@ -86,13 +86,7 @@ class Division(msgspec.Struct):
 
 
 def division_of(shape: ListShape, number: int, most: int) -> Division | None:
-    """Return the parts of a page, or None if the list has no smaller pages.
-
-    Args:
-        shape: of the list.
-        number: of the page, or of its first element.
-        most: elements of the largest page so far. 0 before the first one.
-    """
+    """Return the parts of a page, or None if the list has no smaller pages. The largest page so far has `most` elements, or 0 before it."""
     sizes = [size for size in _SIZES if size < (most or shape.size)] or [1]
     if not (shape.is_divisible and shape.is_numbered and shape.size > 1):
         return None

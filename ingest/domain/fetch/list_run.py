@@ -62,14 +62,7 @@ class ListRun(msgspec.Struct):
         self.cursor = page.next
 
     def may_begin_at(self, settled: datetime, shape: ListShape, page: ListedPage, most: int) -> bool:
-        """Whether the next page can be requested from a time on which elements of this page agree.
-
-        Args:
-            settled: this time.
-            shape: of the list.
-            page: the last one so far.
-            most: elements of the largest page.
-        """
+        """Whether the page after this one can be requested from a time on which its elements agree. The largest page has `most` elements."""
         if settled <= self.since:
             return False
         # A page that is shorter than another one is probably the last one.
@@ -79,12 +72,7 @@ class ListRun(msgspec.Struct):
         return 2 * len(times_from(settled - SECOND - shape.unit, page.orders)) <= page.count
 
     def may_have_moved(self, shape: ListShape, again_from: datetime | None) -> bool:
-        """Whether orders may have moved from one page to another one between two requests.
-
-        Args:
-            shape: of the list.
-            again_from: where the next reading begins, or None if this reading is the only one of its period.
-        """
+        """Whether orders may have moved between two requests. Another reading begins at `again_from`, unless this is the only one."""
         if self.pages <= 1 or not self.is_counted or (self.passes > 1 and not self.found):
             return False
         # In a list that is sorted by anything else than the time of the last change, no order moves forward.
@@ -134,13 +122,7 @@ class PageSizes(msgspec.Struct):
 
 
 def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool:
-    """Whether no page follows, by the shop's own word or an empty page.
-
-    Args:
-        shape: of the list.
-        page: the last one so far.
-        run: with this page.
-        most: elements of the largest page.
+    """Whether no page follows this one of a run, by the shop's own word or an empty page. The largest page has `most` elements.
 
     Raises:
         ListFault: the page contradicts itself.

@@ -28,9 +28,9 @@ class Reading:
     Args:
         shape: of the list.
         since: start of the period.
-        until: its end, or None if the list is read regularly.
+        until: its end, or None for the time of the first response.
         place: where an earlier reading of the same period has ended.
-        read_again: with `until` None, how far before the first response the next reading begins.
+        read_again: how far before the first response the next reading begins. None if this is the only one of its period.
 
     Attributes:
         gaps: of the pages so far.
@@ -43,7 +43,7 @@ class Reading:
         since: datetime,
         until: datetime | None,
         place: str | None = None,
-        read_again: timedelta = timedelta(),
+        read_again: timedelta | None = None,
     ) -> None:
         begin = place_of(place) or ListPlace(since)
         self.gaps = begin.gaps
@@ -64,7 +64,6 @@ class Reading:
         self._first_at: datetime | None = None
         self._pages = 0
         self._sizes = PageSizes()
-        self._missing, self._said_end, self._is_repeated = 0, False, False
         self._has_ended = False
 
     @property
@@ -146,10 +145,7 @@ class Reading:
 
     def _continue(self, page: ListedPage, run: ListRun, at: datetime) -> None:
         if is_last(self._shape, page, run, self._sizes.most):
-            self._said_end = page.has_more is not None or page.total is not None
-            self._missing = 0 if page.total is None or page.has_more is not None else page.total - run.received
-            self._is_repeated = bool(run.idle and page.count and page.has_more is False)
-            self._end(run)
+            self._end(run, page)
             return
         run.require_progress(page)
         settled = None if not self._shape.is_sorted else agreed_time(page.orders, at - self._shape.settled_after)
@@ -173,21 +169,25 @@ class Reading:
         self._run = ListRun(settled)
         self._known = times_from(settled - SECOND - self._shape.unit, page.orders)
 
-    def _end(self, run: ListRun) -> None:
+    def _end(self, run: ListRun, last: ListedPage | None = None) -> None:
+        """End the list, by the word of its last page unless the period has ended before."""
         if self._repeats(run):
             return
-        self._has_ended = True
-        if self._is_repeated:
+        self._has_ended, missing = True, 0
+        if last is not None and last.has_more is False and run.idle and last.count:
             self.gaps.unproven.append("the last page of the list contains only orders of the pages before")
+        if last is not None and last.has_more is None and last.total is not None:
+            missing = last.total - run.received
         if self._shape.is_numbered and self._shape.size:
-            self.gaps.left_out += max(self._sizes.left_out, self._missing)
-            self.gaps.add_short_pages(self._sizes.shorter_than(self._shape.size), has_end=self._said_end)
+            self.gaps.left_out += max(self._sizes.left_out, missing)
+            has_end = last is not None and (last.has_more is not None or last.total is not None)
+            self.gaps.add_short_pages(self._sizes.shorter_than(self._shape.size), has_end=has_end)
 
     # -- pages that may have moved ---------------------------------------------------------------------------------
 
     def _repeats(self, run: ListRun) -> bool:
         """Read the pages of a run again if they are not proven, and report it if that has not helped."""
-        again_from = None if self._until else (self._first_at or run.since) - self._read_again
+        again_from = None if self._read_again is None else (self._first_at or run.since) - self._read_again
         if self.gaps.unread or not run.may_have_moved(self._shape, again_from):
             return False
         if run.passes == _MOST_PASSES:

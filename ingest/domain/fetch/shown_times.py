@@ -4,8 +4,11 @@ The times in a list may come from a database whose clock is behind the clock of 
 at a time that the list has shown, and not at the time of the request. One order with a wrong time must not decide.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from heapq import nlargest
+
+import msgspec
 
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.polling import PollTurn
@@ -14,7 +17,7 @@ from ingest.domain.operating.polling import PollTurn
 _TOLERATED = timedelta(seconds=20)
 
 
-class ShownTimes:
+class ShownTimes(msgspec.Struct):
     """The newest times of one reading.
 
     Attributes:
@@ -23,22 +26,16 @@ class ShownTimes:
         count: number of orders.
     """
 
-    def __init__(self) -> None:
-        self.newest: datetime | None = None
-        self.until: datetime | None = None
-        self.count = 0
+    newest: datetime | None = None
+    until: datetime | None = None
+    count: int = 0
 
-    def add(self, orders: Iterable[ListedOrder], began_at: datetime) -> None:
+    def add(self, orders: Sequence[ListedOrder], began_at: datetime) -> None:
         """Add the orders of a page. Times after the beginning of the reading prove nothing."""
-        for order in orders:
-            self.count += 1
-            at = order.updated_at
-            if at is None or at > began_at:
-                continue
-            if self.newest is None or at >= self.newest:
-                self.newest, self.until = at, self.newest
-            elif self.until is None or at > self.until:
-                self.until = at
+        self.count += len(orders)
+        shown = (order.updated_at for order in orders if order.updated_at is not None and order.updated_at <= began_at)
+        times = nlargest(2, filter(None, (self.newest, self.until, *shown)))
+        self.newest, self.until = (*times, None, None)[:2]
 
 
 def behind(newest: datetime | None, turn: PollTurn, began_at: datetime) -> float:

@@ -33,6 +33,11 @@ class PollTurn(msgspec.Struct, frozen=True):
     listed: int = 0
     is_recovered: bool = False
 
+    @property
+    def is_without_result(self) -> bool:
+        """Whether all readings before it have failed, so that the position is of our clock."""
+        return self.fence == self.failures + 1
+
 
 class PollState(msgspec.Struct, frozen=True):
     """The polling of one source, as recorded for all processes.

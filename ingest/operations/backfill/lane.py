@@ -1,12 +1,12 @@
 """The main lane of a source, which a backfill fills in portions, so that live orders do not wait behind them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ingest.domain.deliveries.queue_state import Lane as LaneName
-from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.pace import BackfillPace
@@ -37,8 +37,16 @@ class Lane(Protocol):
         """Enqueue orders. Orders that still wait are not queued again."""
 
 
+async def _immediately(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    return await call(*arguments)
+
+
 async def fill(
-    lane: Lane, pace: BackfillPace, orders: Sequence[ListedOrder], on_full: Callable[[], None] = lambda: None
+    lane: Lane,
+    pace: BackfillPace,
+    orders: Sequence[ListedOrder],
+    on_full: Callable[[], None] = lambda: None,
+    available: Callable[..., Awaitable[Any]] = _immediately,
 ) -> AsyncGenerator[int, None]:
     """Enqueue orders in portions, whenever the pace permits some. Yield how many are enqueued so far.
 
@@ -47,16 +55,14 @@ async def fill(
         pace: of all orders of the backfill.
         orders: to enqueue.
         on_full: called while the lane stays full.
-
-    Raises:
-        QueueUnavailable: some of the orders may be enqueued.
+        available: repeats a call while Redis is unavailable. By default, `QueueUnavailable` is raised.
     """
     done, looks = 0, 0
     while done < len(orders):
-        occupied = await lane.occupied()
+        occupied: int = await available(lane.occupied)
         if count := pace.granted(occupied):
             portion = orders[done : done + count]
-            await lane.enqueue(portion)
+            await available(lane.enqueue, portion)
             pace.note(len(portion))
             done, looks = done + len(portion), 0
             yield done
@@ -67,34 +73,28 @@ async def fill(
         await asyncio.sleep(_LOOK_EVERY)
 
 
-class _ReadsState(Protocol):
-    async def state(self) -> QueueState:
-        """Return the state of the queue."""
-
-
+@dataclass(frozen=True, slots=True)
 class MainLane:
     """Implements `Lane`.
 
-    Args:
+    Attributes:
         monitor: of the source's queue and the consumer group whose backlog counts.
         producer: of the queue.
         origin: kept in the entries for operators.
     """
 
-    def __init__(self, monitor: _ReadsState, producer: Producer, origin: str) -> None:
-        self._monitor = monitor
-        self._producer = producer
-        self._origin = origin
+    monitor: Monitor
+    producer: Producer
+    origin: str
 
     async def occupied(self) -> int:
         """See `Lane`."""
-        lane = (await self._monitor.state()).lanes[LaneName.MAIN]
+        lane = (await self.monitor.state()).lanes[LaneName.MAIN]
         return (lane.depth or 0) + lane.pending
 
     async def enqueue(self, orders: Sequence[ListedOrder]) -> None:
         """See `Lane`."""
-        announcements = [announced(order, self._origin) for order in orders]
-        await self._producer.try_announce(announcements, coalesce=_COALESCE)
+        await self.producer.try_announce([announced(order, self.origin) for order in orders], coalesce=_COALESCE)
 
 
 @asynccontextmanager

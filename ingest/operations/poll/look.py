@@ -5,6 +5,7 @@ Orders are enqueued page by page, and enqueueing again is harmless: if the proce
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -18,28 +19,23 @@ from ingest.domain.fetch.listed import SECOND, ListedOrder, OrderList
 from ingest.domain.fetch.reading import Reading
 from ingest.domain.fetch.shown_times import ShownTimes, behind
 from ingest.domain.operating.polling import PollCounts, PollTurn
-from ingest.operations.list_pages import announced, briefly, pages_of
+from ingest.operations.list_pages import announced, briefly, pages_of, within
 from ingest.queue.produce.producer import BacklogFull, Producer
 from ingest.store.connections.statements import Fetches
 from ingest.store.orders.listed_changes import changed_orders
 
 # The longest time of coalescing. An order that no worker has received yet will be fetched in its newest version.
 _COALESCE = 86_400.0
-_ORIGIN = "poll"
 
 OnProgress = Callable[[int], None]
+"""Called with the number of listed orders after each page."""
 
 
-def _no_progress(_: int) -> None:
-    pass
-
-
-class Found(msgspec.Struct, frozen=True):
-    """The result of one reading.
+class Found(msgspec.Struct):
+    """The result of one reading so far.
 
     Attributes:
-        position: all changes before it were in the list. The beginning of the reading, by the slower one of the shop's clock and ours,
-            unless the reading has not proven that it is complete.
+        position: all orders that changed before it, by the shop's clock, are in Redis.
         counts: of the elements.
         gaps: parts of the list that could not be read or proven.
         shown: the newest times, and the number of all elements.
@@ -47,30 +43,17 @@ class Found(msgspec.Struct, frozen=True):
     """
 
     position: datetime
-    counts: PollCounts
-    gaps: ListGaps
-    shown: ShownTimes
+    counts: PollCounts = msgspec.field(default_factory=PollCounts)
+    gaps: ListGaps = msgspec.field(default_factory=ListGaps)
+    shown: ShownTimes = msgspec.field(default_factory=ShownTimes)
     behind: float = 0.0
 
 
-class LookPeriod(msgspec.Struct, frozen=True):
-    """The period of one reading.
-
-    Attributes:
-        since: its start.
-        overlap: how far before this reading the next one begins.
-        enqueue_from: orders with earlier times are read, but not enqueued. None to enqueue all.
-    """
-
-    since: datetime
-    overlap: timedelta
-    enqueue_from: datetime | None = None
-
-
+@dataclass(frozen=True, slots=True)
 class Look:
     """Reads the list of one source.
 
-    Args:
+    Attributes:
         connection: to PostgreSQL.
         source: name of the source.
         producer: of the source's queue.
@@ -78,99 +61,80 @@ class Look:
         step: most orders that are enqueued in one step.
     """
 
-    def __init__(
-        self,
-        connection: Fetches,
-        source: str,
-        producer: Producer,
-        now: Callable[[], datetime],
-        step: int,
-    ) -> None:
-        self._connection = connection
-        self._source = source
-        self._producer = producer
-        self._now = now
-        self._step = step
+    connection: Fetches
+    source: str
+    producer: Producer
+    now: Callable[[], datetime]
+    step: int
 
     async def run(
         self,
         orders: OrderList,
         turn: PollTurn,
-        period: LookPeriod,
-        on_progress: OnProgress = _no_progress,
-        on_reached: Callable[[datetime], None] = lambda _: None,
-    ) -> Found:
+        period: tuple[datetime, datetime],
+        overlap: timedelta,
+        found: Found,
+        on_progress: OnProgress,
+    ) -> datetime:
         """Enqueue the orders that have changed since a time, by the shop's clock. When it returns, Redis has them all.
+
+        Returns the next position: the beginning of the reading, by the slower one of the shop's clock and ours, unless the reading has not
+        proven that it is complete.
 
         Args:
             orders: the list.
             turn: with the result of the reading before.
-            period: to read.
-            on_progress: called with the number of listed orders after each page.
-            on_reached: called with a time when all orders that changed before it are in Redis, if the list is sorted.
+            period: where the reading begins, and from where on orders are enqueued.
+            overlap: how far before this reading the next one begins.
+            found: the result, which changes with each page.
+            on_progress: see there.
 
         Raises:
             Fault: the list cannot be read.
             StoreUnavailable: PostgreSQL cannot be used right now.
             UserError: Redis or PostgreSQL denies access.
         """
-        counts, began_at = PollCounts(), self._now()
-        shown, seconds_behind = ShownTimes(), turn.behind
-        reading = Reading(orders.shape, period.since, None, read_again=period.overlap)
-        async for page, new in pages_of(orders, reading, pause_after=briefly(orders), now=self._now):
-            now = self._now()
+        (since, enqueue_from), began_at = period, self.now()
+        reading = Reading(orders.shape, since, None, read_again=overlap)
+        counts, shown = found.counts, found.shown = PollCounts(), ShownTimes()
+        found.gaps, found.behind = reading.gaps, turn.behind
+        async for page, new in pages_of(orders, reading, pause_after=briefly(orders), now=self.now):
+            now = self.now()
             sent_at = page.sent_at or now
             if not counts.pages:
                 began_at = min(began_at, sent_at)
+                if turn.is_without_result:
+                    # The first position is of our clock, which may be ahead of the shop's.
+                    found.position, enqueue_from = min(found.position, began_at), min(enqueue_from, began_at - overlap)
             counts.pages += 1
             shown.add(new, began_at)
             counts.skipped += sum(order.is_skipped is True for order in new)
-            seconds_behind = behind(shown.newest, turn, began_at)
-            late = timedelta(seconds=max(seconds_behind, turn.behind))
+            found.behind = behind(shown.newest, turn, began_at)
+            late = timedelta(seconds=max(found.behind, turn.behind))
             clock = ListClock(sent_at, now - sent_at, orders.shape.unit, late)
-            since = max(period.since, period.enqueue_from or period.since)
-            await self._take(_within(new, since - SECOND - clock.unit), clock, counts)
+            await self._take(within(new, enqueue_from - SECOND - clock.unit), clock, counts)
             on_progress(counts.listed)
             # A time in the future, of some orders, must not become the position.
-            on_reached(min(reading.position, began_at))
-        position = reading.position if reading.gaps.unproven else began_at
-        return Found(position, counts, reading.gaps, shown, seconds_behind)
+            found.position = max(found.position, min(reading.position, began_at))
+        # It never moves back, or the list would be read again and again.
+        return found.position if reading.gaps.unproven else max(found.position, began_at)
 
     async def _take(self, listed: Sequence[ListedOrder], clock: ListClock, counts: PollCounts) -> None:
         counts.listed += len(listed)
-        if not listed:
-            return
-        changed = await changed_orders(self._connection, self._source, listed, clock)
+        changed = await changed_orders(self.connection, self.source, listed, clock)
         counts.unchanged += len(listed) - len(changed)
-        await self._enqueue([announced(order, _ORIGIN) for order in listed if order.order_id in changed], counts)
-
-    async def _enqueue(self, orders: Sequence[Announcement], counts: PollCounts) -> None:
+        found = [announced(order, "poll") for order in listed if order.order_id in changed]
         # In steps that Redis accepts or rejects as a whole, so that no order is queued again because another one did not fit.
-        for start in range(0, len(orders), self._step):
-            accepted = await self._accepted(orders[start : start + self._step])
+        for start in range(0, len(found), self.step):
+            accepted = await self._accepted(found[start : start + self.step])
             counts.enqueued += accepted.accepted
             counts.waiting += accepted.duplicates
 
     async def _accepted(self, orders: Sequence[Announcement]) -> Accepted:
         while True:
             try:
-                return await self._producer.try_announce(orders, coalesce=_COALESCE)
+                return await self.producer.try_announce(orders, coalesce=_COALESCE)
             except (QueueUnavailable, BacklogFull) as error:
                 if isinstance(error, UserError):
                     raise
                 await asyncio.sleep(error.retry_after)
-
-
-def _within(orders: Sequence[ListedOrder], since: datetime) -> list[ListedOrder]:
-    """Return the orders that have changed since a time or whose time is unknown, each once, with its last time.
-
-    Documents that are no orders by the mapping are left out.
-    """
-    found: dict[str, ListedOrder] = {}
-    for order in orders:
-        if order.is_skipped or not order.is_within(since):
-            continue
-        known = found.get(order.order_id)
-        if known is None or known.updated_at is None or (order.updated_at or since) >= known.updated_at:
-            found[order.order_id] = order
-    return list(found.values())

@@ -8,6 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,10 +16,10 @@ import msgspec
 from ingest.domain.errors import Fault, ListFault, PostponedFault, StoreUnavailable, ThrottledFault, UserError
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.list_clock import REPEATED_AFTER
-from ingest.domain.fetch.listed import SECOND, OrderList
+from ingest.domain.fetch.listed import SECOND, ListShape, OrderList
 from ingest.domain.operating.polling import PollResult, PollTurn
 from ingest.operations.leased import while_renewed
-from ingest.operations.poll.look import Found, Look, LookPeriod, OnProgress
+from ingest.operations.poll.look import Found, Look, OnProgress
 from ingest.store.polls import LEASE, Polls
 
 _RENEW_EVERY = LEASE / 3
@@ -32,10 +33,6 @@ _EMPTY = "the list is empty, although the last reading has listed orders that sh
 _MOST_EMPTY = 3
 # How often a list is read further back.
 _LOOK_BACK_EVERY = timedelta(hours=1)
-
-
-def _latest(one: datetime | None, other: datetime | None) -> datetime | None:
-    return one if other is None else other if one is None else max(one, other)
 
 
 class TurnLost(Exception):
@@ -56,25 +53,11 @@ class PollPlan(msgspec.Struct, frozen=True):
     look_back: timedelta
 
 
-class _Reached:
-    """How far a reading of a sorted list has come, so that a long reading need not begin again after a restart.
-
-    Attributes:
-        position: never before the position at its start.
-    """
-
-    def __init__(self, position: datetime) -> None:
-        self.position = position
-
-    def note(self, moment: datetime) -> None:
-        """All orders that changed before this time are in Redis."""
-        self.position = max(self.position, moment)
-
-
+@dataclass(frozen=True, slots=True)
 class Turns:
     """The turns of one source in one process.
 
-    Args:
+    Attributes:
         polls: the recorded turns and positions.
         look: reads the list.
         plan: how it is polled.
@@ -82,30 +65,17 @@ class Turns:
         draw: returns a uniform random number between its arguments, for pauses after failures.
     """
 
-    def __init__(
-        self,
-        polls: Polls,
-        look: Look,
-        plan: PollPlan,
-        now: Callable[[], datetime],
-        draw: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._polls = polls
-        self._look = look
-        self._plan = plan
-        self._now = now
-        self._draw = draw
+    polls: Polls
+    look: Look
+    plan: PollPlan
+    now: Callable[[], datetime]
+    draw: Callable[[float, float], float] = random.uniform
 
     async def take(self, *, is_due: bool = False) -> PollTurn | None:
         """Take the turn. See `Polls.take`."""
-        return await self._polls.take(self._now(), is_due=is_due)
+        return await self.polls.take(self.now(), is_due=is_due)
 
-    async def run(
-        self,
-        turn: PollTurn,
-        orders: OrderList,
-        on_progress: OnProgress = lambda _: None,
-    ) -> Found:
+    async def run(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress = lambda _: None) -> Found:
         """Read the list, and end the turn. When it is cancelled, the turn is released.
 
         Raises:
@@ -114,75 +84,64 @@ class Turns:
             StoreUnavailable: PostgreSQL cannot be used right now. The lease ends by itself.
             TurnLost: another process has the turn now.
         """
-        started_at = time.monotonic()
-        reached = _Reached(turn.position)
+        started_at, found = time.monotonic(), Found(turn.position)
         try:
-            found = await while_renewed(self._found(turn, orders, on_progress, reached), self._renew(turn, reached))
-            result = self._result(turn, found, reached, has_times=orders.shape.has_times)
-            pause = max(0.0, self._plan.every - (time.monotonic() - started_at))
-            if not await self._polls.advance(turn, result, pause):
+            await while_renewed(self._read(turn, orders, on_progress, found), self._renew(turn, found))
+            pause = max(0.0, self.plan.every - (time.monotonic() - started_at))
+            if not await self.polls.advance(turn, self._result(turn, found, orders.shape), pause):
                 raise TurnLost
         except (Fault, UserError) as error:
-            await self._polls.fail(turn, reached.position, str(error), self.pause_after(error, turn.failures))
+            await self.polls.fail(turn, found.position, str(error), self.pause_after(error, turn.failures))
             raise
         except asyncio.CancelledError:
-            await self._release(turn, reached.position)
+            await self._release(turn, found.position)
             raise
         return found
 
-    def _result(self, turn: PollTurn, found: Found, reached: "_Reached", *, has_times: bool) -> PollResult:
+    def _result(self, turn: PollTurn, found: Found, shape: ListShape) -> PollResult:
         shown = found.shown
         # Without times, it only marks the beginning of an empty list.
-        shown_until = turn.shown_until if has_times or not shown.count else None
-        return PollResult(
-            # It never moves back, or the list would be read again and again.
-            max(found.position, reached.position),
-            _latest(shown.until, shown_until),
-            _latest(shown.newest, turn.newest),
-            found.behind,
-            shown.count,
-            self._looks_back(turn),
-        )
+        before = turn.shown_until if shape.has_times or not shown.count else None
+        until = max(filter(None, (shown.until, before)), default=None)
+        newest = max(filter(None, (shown.newest, turn.newest)), default=None)
+        return PollResult(found.position, until, newest, found.behind, shown.count, self._looks_back(turn))
 
-    async def _found(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress, reached: "_Reached") -> Found:
+    async def _read(self, turn: PollTurn, orders: OrderList, on_progress: OnProgress, found: Found) -> None:
         """Read the list from the time that it has shown. Read further back if it is empty, or has shown no times yet."""
         # An order with a time of whole minutes, or seconds, is listed once more when it is fetched again.
-        overlap = max(self._plan.overlap, orders.shape.unit + REPEATED_AFTER + SECOND)
+        overlap = max(self.plan.overlap, orders.shape.unit + REPEATED_AFTER + SECOND)
         begin = min(turn.position, turn.shown_until or turn.position) - overlap
-        since = min(begin, turn.position - (self._plan.look_back if self._looks_back(turn) else overlap))
-        # In the first reading, the times of older orders only show the clock of the list.
-        enqueue_from = since if turn.fence == _FIRST else None
-        is_first = turn.shown_until is None and orders.shape.has_times
-        further = list(_FURTHER if is_first else (timedelta(), *_FURTHER))
-        while True:
-            period = LookPeriod(since - further[0], overlap, enqueue_from)
-            found = await self._look.run(orders, turn, period, on_progress, reached.note)
-            is_enough = found.shown.until is not None if is_first else found.shown.count or not turn.listed
-            if is_enough or not further[1:]:
+        since = min(begin, turn.position - (self.plan.look_back if self._looks_back(turn) else overlap))
+        position, is_first = turn.position, turn.shown_until is None and orders.shape.has_times
+        for further in _FURTHER if is_first else (timedelta(), *_FURTHER):
+            begin = since - further
+            # In the first reading, the times of older orders only show the clock of the list.
+            period = begin, since if turn.fence == _FIRST else begin
+            position = await self.look.run(orders, turn, period, overlap, found, on_progress)
+            if found.shown.until is not None if is_first else found.shown.count or not turn.listed:
                 break
-            further.pop(0)
         if turn.listed and not found.shown.count:
             if turn.error != _EMPTY or turn.failures < _MOST_EMPTY:
                 raise ListFault(_EMPTY)
             # It may not be empty in truth. Readings begin here until it shows orders again.
             found.shown.until = turn.shown_until or turn.position
         if is_first:
-            found.shown.until = found.shown.until or period.since
-        return found
+            found.shown.until = found.shown.until or begin
+        found.position = position
 
     def pause_after(self, error: Exception, failures: int) -> float:
         """Return the seconds until the next reading after a failed one."""
-        pause = exponential_pause(_FIRST_PAUSE, self._plan.every, failures) * self._draw(0.5, 1.0)
+        pause = exponential_pause(_FIRST_PAUSE, self.plan.every, failures) * self.draw(0.5, 1.0)
         if isinstance(error, ThrottledFault | PostponedFault) and error.after is not None:
             pause = max(pause, error.after)
         return min(pause, _LONGEST_PAUSE)
 
-    async def _renew(self, turn: PollTurn, reached: "_Reached") -> None:
+    async def _renew(self, turn: PollTurn, found: Found) -> None:
         renewed_at = time.monotonic()
         while True:
             await asyncio.sleep(_RENEW_EVERY)
             try:
-                if not await self._polls.renew(turn, reached.position):
+                if not await self.polls.renew(turn, found.position):
                     raise TurnLost
                 renewed_at = time.monotonic()
             except StoreUnavailable:
@@ -192,10 +151,10 @@ class Turns:
     async def _release(self, turn: PollTurn, position: datetime) -> None:
         try:
             async with asyncio.timeout(1.0):
-                await self._polls.release(turn, position)
+                await self.polls.release(turn, position)
         except (StoreUnavailable, UserError, TimeoutError):
             return  # the lease ends by itself
 
     def _looks_back(self, turn: PollTurn) -> bool:
         last = turn.looked_back_at
-        return bool(self._plan.look_back) and (last is None or self._now() - last >= _LOOK_BACK_EVERY)
+        return bool(self.plan.look_back) and (last is None or self.now() - last >= _LOOK_BACK_EVERY)

@@ -8,16 +8,14 @@ leaves no trace if the process dies.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from itertools import islice
+from functools import partial
 
 from ingest.domain.orders.order import parse_order_id
 from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders, ReconciliationReport
 from ingest.operations.backends import Backends
-from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen, open_ledger
-from ingest.operations.reconcile.scan import Ask, Expected, RowLookUp, Scan, scan_repeatedly
-from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.operate.scanner import Location, QueueScanner
-from ingest.queue.redis.connection import control_client
+from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen
+from ingest.operations.reconcile.scan import Ask, Expected, Scan, look_up, open_places
+from ingest.queue.operate.scanner import Location
 from ingest.store.orders.rows import Rows
 
 __all__ = ["Backends", "Expected", "ListedOrders", "ReconciliationReport", "reconcile"]
@@ -54,17 +52,15 @@ async def reconcile(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    with open_ledger(Ledger) as ledger:
+    with Ledger.open() as ledger:
         await _fill(ledger, accepted, LedgerClaim.ACCEPTED)
         await _fill(ledger, unconfirmed, LedgerClaim.UNCONFIRMED)
-        async with (
-            control_client(backends.redis_url) as client,
-            Rows.open(backends.postgres_dsn, backends.source) as rows,
-        ):
-            scanner = QueueScanner(client, layout_reader(client, backends.stream), backends.group)
-            scan = Scan(ledger, scanner, RowLookUp(ledger, rows, _as_function(expected)), on_progress)
-            await scan_repeatedly(ledger, scan)
-            unexpected = await _find_unexpected(ledger, rows) if complete else ListedOrders()
+        async with open_places(backends) as places:
+            scan = Scan(
+                ledger, places.scanner, partial(look_up, ledger, places.rows, _as_function(expected)), on_progress
+            )
+            await scan.repeatedly()
+            unexpected = await _find_unexpected(ledger, places.rows) if complete else ListedOrders()
         if on_lost is not None:
             for order_id in ledger.lost():
                 on_lost(order_id)
@@ -72,8 +68,18 @@ async def reconcile(
 
 
 async def _fill(ledger: Ledger, ids: Ids, claim: LedgerClaim) -> None:
-    async for chunk in _chunks(ids):
-        ledger.add([parse_order_id(order_id) for order_id in chunk], claim)
+    some: list[str] = []
+    async for order_id in ids if isinstance(ids, AsyncIterable) else _each(ids):
+        some.append(parse_order_id(order_id))
+        if len(some) == _CHUNK:
+            ledger.add(some, claim)
+            some.clear()
+    ledger.add(some, claim)
+
+
+async def _each(ids: Iterable[str]) -> AsyncIterator[str]:
+    for order_id in ids:
+        yield order_id
 
 
 def _as_function(expected: Mapping[str, Expected] | Ask | None) -> Ask | None:
@@ -84,22 +90,6 @@ def _as_function(expected: Mapping[str, Expected] | Ask | None) -> Ask | None:
         return expected.get(order_id)
 
     return look_up
-
-
-async def _chunks(ids: Ids) -> AsyncIterator[list[str]]:
-    if isinstance(ids, AsyncIterable):
-        chunk: list[str] = []
-        async for order_id in ids:
-            chunk.append(order_id)
-            if len(chunk) == _CHUNK:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
-        return
-    rest = iter(ids)
-    while chunk := list(islice(rest, _CHUNK)):
-        yield chunk
 
 
 def _report(ledger: Ledger, scan: Scan, unexpected: ListedOrders) -> ReconciliationReport:

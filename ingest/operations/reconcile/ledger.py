@@ -6,10 +6,10 @@ operating system removes the file.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import IntEnum, IntFlag
-from typing import TypeVar
+from typing import Any, Self
 
 from ingest.domain.errors import UserError
 from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
@@ -47,44 +47,41 @@ class Seen(IntFlag):
 
 
 SOMEWHERE = Seen.QUEUED | Seen.DEAD | Seen.STORED | Seen.ERASED
+_TABLE = """
+CREATE TABLE ids (
+    order_id TEXT PRIMARY KEY, claim INTEGER NOT NULL, seen INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '',
+    problem TEXT NOT NULL DEFAULT '', listed_at INTEGER, listed_total TEXT, is_skipped INTEGER, stored_at INTEGER, stored_total TEXT,
+    total_difference TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID
+"""
 _LOOKED_UP = Seen.STORED | Seen.ERASED | Seen.COMPARED
 
 
-_AnyLedger = TypeVar("_AnyLedger", bound="Ledger")
-
-
-@contextmanager
-def open_ledger(make: Callable[[], _AnyLedger]) -> Iterator[_AnyLedger]:
-    """Open an empty ledger of this class, which is removed at the end.
-
-    Raises:
-        LedgerFull: the disk space does not suffice for its file.
-    """
-    try:
-        with closing(make()) as ledger:
-            yield ledger
-    except sqlite3.OperationalError as error:
-        raise LedgerFull(
-            f"the list is too long for memory, and cannot be written to a temporary file: {error}."
-            " Set SQLITE_TMPDIR to a folder with enough space"
-        ) from error
-
-
 class Ledger:
-    """One row for each order with its claim, the locations where it was seen, and its problem."""
+    """One row for each order with its claim, the locations where it was seen, and its problem. A list adds its times and totals."""
 
-    def __init__(self) -> None:
-        # An empty name makes a temporary file that SQLite removes. It is not written to while the data fits SQLite's cache.
-        self._database = sqlite3.connect("", isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute(
-            "CREATE TABLE ids (order_id TEXT PRIMARY KEY, claim INTEGER NOT NULL, seen INTEGER NOT NULL DEFAULT 0,"
-            " reason TEXT NOT NULL DEFAULT '', problem TEXT NOT NULL DEFAULT '') WITHOUT ROWID"
-        )
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
 
-    def close(self) -> None:
-        """Close and remove the ledger."""
-        self._database.close()
+    @classmethod
+    @contextmanager
+    def open(cls) -> Iterator[Self]:
+        """Open an empty ledger, which is removed at the end.
+
+        Raises:
+            LedgerFull: the disk space does not suffice for its file.
+        """
+        try:
+            # An empty name makes a temporary file that SQLite removes. It is not written to while the data fits SQLite's cache.
+            with closing(sqlite3.connect("", isolation_level=None)) as database:
+                database.execute("PRAGMA journal_mode = OFF")
+                database.execute(_TABLE)
+                yield cls(database)
+        except sqlite3.OperationalError as error:
+            raise LedgerFull(
+                f"the list is too long for memory, and cannot be written to a temporary file: {error}."
+                " Set SQLITE_TMPDIR to a folder with enough space"
+            ) from error
 
     def add(self, ids: Iterable[str], claim: LedgerClaim) -> None:
         """Add orders. Of several claims to one order, the most certain counts."""
@@ -126,24 +123,13 @@ class Ledger:
 
     def to_look_up(self) -> Iterator[dict[str, tuple[int, str]]]:
         """Return orders to look up in PostgreSQL, in pages, each with its `Seen` flags and its dead letter's reason."""
-        after = ""
-        while page := self._database.execute(
-            "SELECT order_id, seen, reason FROM ids WHERE order_id > ? AND claim > ? AND seen & ? = 0"
-            " ORDER BY order_id LIMIT ?",
-            (after, LedgerClaim.NONE, _LOOKED_UP, _PAGE),
-        ).fetchall():
+        for page in self._pages("seen, reason", f"claim > {LedgerClaim.NONE:d} AND seen & {_LOOKED_UP:d} = 0"):
             yield {order_id: (seen, reason) for order_id, seen, reason in page}
-            after = page[-1][0]
 
     def lost(self) -> Iterator[str]:
-        """Return all accepted orders without a location, sorted and read in pages."""
-        after = ""
-        while page := self._database.execute(
-            "SELECT order_id FROM ids WHERE order_id > ? AND claim = ? AND seen & ? = 0 ORDER BY order_id LIMIT ?",
-            (after, LedgerClaim.ACCEPTED, SOMEWHERE, _PAGE),
-        ).fetchall():
-            yield from (order_id for (order_id,) in page)
-            after = page[-1][0]
+        """Return all accepted orders without a location, sorted."""
+        for page in self._pages("1", f"claim = {LedgerClaim.ACCEPTED:d} AND seen & {SOMEWHERE:d} = 0"):
+            yield from (order_id for order_id, _ in page)
 
     def __len__(self) -> int:
         """Count the orders to check."""
@@ -172,6 +158,16 @@ class Ledger:
             (*condition, MAX_EXAMPLES),
         )
         return ListedOrders(count, tuple(name for (name,) in first))
+
+    def _pages(self, columns: str, condition: str) -> Iterator[list[Any]]:
+        """Return the ID and other columns of orders, sorted by ID and read in pages."""
+        after = ""
+        while page := self._database.execute(
+            f"SELECT order_id, {columns} FROM ids WHERE order_id > ? AND {condition} ORDER BY order_id LIMIT {_PAGE}",  # noqa: S608  our own condition
+            (after,),
+        ).fetchall():
+            yield page
+            after = page[-1][0]
 
     def _execute_many(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         self._database.execute("BEGIN")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
@@ -11,7 +12,6 @@ from ingest.domain.orders.reconciliation import MAX_EXAMPLES, ListedOrders
 from ingest.operations.reconcile.ledger import SOMEWHERE, Ledger, LedgerClaim, Seen
 from ingest.store.orders.rows import StoredFacts
 
-_PAGE = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LISTED = f"claim = {LedgerClaim.ACCEPTED:d}"
@@ -31,50 +31,38 @@ _KINDS = {
 
 
 class ListLedger(Ledger):
-    """One row for each order, with its times and totals in the list and in the database."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._database.execute(
-            "CREATE TABLE times (order_id TEXT PRIMARY KEY, listed_at INTEGER, stored_at INTEGER,"
-            " total_difference TEXT NOT NULL DEFAULT '', listed_total TEXT, stored_total TEXT, is_skipped INTEGER) WITHOUT ROWID"
-        )
+    """A ledger of listed orders."""
 
     def add_listed(self, orders: Sequence[ListedOrder], claim: LedgerClaim) -> None:
         """Add listed orders. If one is listed several times, its latest time and its total of that time count."""
-        self.add((order.order_id for order in orders), claim)
         self._execute_many(
-            "INSERT INTO times (order_id, listed_at, listed_total, is_skipped) VALUES (?, ?, ?, ?) ON CONFLICT (order_id) DO UPDATE"
-            " SET listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at)),"
+            "INSERT INTO ids (order_id, claim, listed_at, listed_total, is_skipped) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (order_id) DO UPDATE SET claim = max(claim, excluded.claim),"
+            " listed_at = max(coalesce(listed_at, excluded.listed_at), coalesce(excluded.listed_at, listed_at)),"
             " listed_total = iif(listed_at > excluded.listed_at, listed_total, excluded.listed_total),"
             " is_skipped = excluded.is_skipped",
-            ((order.order_id, _number(order.updated_at), _text_of(order.amount), order.is_skipped) for order in orders),
+            (
+                (order.order_id, claim, _number(order.updated_at), _text_of(order.amount), order.is_skipped)
+                for order in orders
+            ),
         )
 
     def record_stored(self, stored: Sequence[StoredFacts], clock: ListClock) -> None:
         """Record the rows of listed orders, and compare their times and totals."""
         compared = [(row, self._compared(row, clock)) for row in stored]
         self._execute_many(
-            "UPDATE times SET stored_at = ?, total_difference = ?, stored_total = ? WHERE order_id = ?",
+            "UPDATE ids SET seen = seen | ?, stored_at = ?, total_difference = ?, stored_total = ? WHERE order_id = ?",
             (
-                (
-                    _number(row.version),
-                    row.total_difference,
-                    _text_of(row.total) if seen & Seen.LISTED_TOTAL_DIFFERS else None,
-                    row.order_id,
-                )
+                (seen, _number(row.version), row.total_difference, str(row.total), row.order_id)
                 for row, seen in compared
             ),
-        )
-        self._execute_many(
-            "UPDATE ids SET seen = seen | ? WHERE order_id = ?", ((seen, row.order_id) for row, seen in compared)
         )
 
     def _compared(self, row: StoredFacts, clock: ListClock) -> Seen:
         """Return the result of the comparison of one order."""
         seen = Seen.STORED | (Seen.TOTAL_DIFFERS if row.total_difference else Seen(0))
-        query = "SELECT listed_at, listed_total FROM times WHERE order_id = ?"
-        listed_at, listed_total = self._database.execute(query, (row.order_id,)).fetchone() or (None, None)
+        query = "SELECT listed_at, listed_total FROM ids WHERE order_id = ?"
+        listed_at, listed_total = self._database.execute(query, (row.order_id,)).fetchone()
         at, amount = _time(listed_at), None if listed_total is None else Decimal(listed_total)
         if at is None:
             return seen | Seen.NOT_COMPARED
@@ -103,18 +91,15 @@ class ListLedger(Ledger):
         return self._counted(f"{_KINDS[DifferenceKind.MISSING]} AND is_skipped IS NULL")
 
     def _counted(self, condition: str) -> int:
-        query = f"SELECT count(*) FROM ids JOIN times USING (order_id) WHERE {condition}"  # noqa: S608  our own condition
-        [[count]] = self._database.execute(query)
+        [[count]] = self._database.execute(f"SELECT count(*) FROM ids WHERE {condition}")  # noqa: S608  our own condition
         return int(count)
 
     def add_unexpected(self, stored: Iterable[StoredFacts]) -> None:
         """Record orders that are stored and not listed."""
-        rows = list(stored)
-        self.add((row.order_id for row in rows), LedgerClaim.NONE)
-        self.mark((row.order_id for row in rows), Seen.UNEXPECTED)
         self._execute_many(
-            "INSERT INTO times (order_id, stored_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            ((row.order_id, _number(row.version)) for row in rows),
+            "INSERT INTO ids (order_id, claim, seen, stored_at) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (order_id) DO UPDATE SET seen = seen | excluded.seen, stored_at = excluded.stored_at",
+            ((row.order_id, LedgerClaim.NONE, Seen.UNEXPECTED, _number(row.version)) for row in stored),
         )
 
     def reset_findings(self) -> int:
@@ -125,7 +110,7 @@ class ListLedger(Ledger):
 
     def latest(self) -> datetime | None:
         """Return the time of the latest change in the list."""
-        [[latest]] = self._database.execute("SELECT max(listed_at) FROM times")
+        [[latest]] = self._database.execute("SELECT max(listed_at) FROM ids")
         return _time(latest)
 
     def count(self, mask: Seen, seen: Seen) -> int:
@@ -134,24 +119,17 @@ class ListLedger(Ledger):
 
     def examples(self, kind: DifferenceKind) -> ListedOrders:
         """Return the orders of one kind of difference."""
-        [[count]] = self._database.execute(f"SELECT count(*) FROM ids WHERE {_KINDS[kind]}")  # noqa: S608  as above
-        found = (difference for difference, _ in zip(self.differences([kind]), range(MAX_EXAMPLES), strict=False))
-        return ListedOrders(count, tuple(map(_text, found)))
+        found = islice(self.differences([kind]), MAX_EXAMPLES)
+        return ListedOrders(self._counted(_KINDS[kind]), tuple(map(_text, found)))
 
     def differences(self, kinds: Sequence[DifferenceKind] = tuple(DifferenceKind)) -> Iterator[Difference]:
         """Return all differences of these kinds, by kind and order ID."""
+        columns = "seen, listed_at, stored_at, total_difference, listed_total, stored_total"
         for kind in kinds:
-            after = ""
-            query = (
-                "SELECT order_id, listed_at, stored_at, total_difference, listed_total, stored_total"  # noqa: S608  as above
-                " FROM ids LEFT JOIN times USING (order_id)"
-                f" WHERE order_id > ? AND {_KINDS[kind]} ORDER BY order_id LIMIT {_PAGE}"
-            )
-            while page := self._database.execute(query, (after,)).fetchall():
-                for order_id, listed_at, stored_at, difference, listed, total in page:
-                    totals = ("", "") if total is None else (listed or "", total)
-                    yield Difference(order_id, kind, _time(listed_at), _time(stored_at), difference or "", *totals)
-                after = page[-1][0]
+            for page in self._pages(columns, _KINDS[kind]):
+                for order_id, seen, listed_at, stored_at, difference, listed, total in page:
+                    totals = (listed, total) if seen & Seen.LISTED_TOTAL_DIFFERS else ("", "")
+                    yield Difference(order_id, kind, _time(listed_at), _time(stored_at), difference, *totals)
 
 
 def _text(difference: Difference) -> str:

@@ -5,28 +5,26 @@
 It may run concurrently with workers: see `ingest.operations.reconcile`. It is read-only and leaves no trace if the process dies.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.list_gaps import ListGaps
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.fetch.reading import Reading
 from ingest.domain.orders.list_reconciliation import DifferenceKind, ListReconciliation
-from ingest.operations.backends import Backends
-from ingest.operations.list_pages import is_within, pages_of, persistently, utc_now, within
-from ingest.operations.reconcile.ledger import LedgerClaim, Seen
+from ingest.operations.list_pages import pages_of, persistently, utc_now, within
+from ingest.operations.reconcile.ledger import SOMEWHERE, LedgerClaim, Seen
 from ingest.operations.reconcile.list_ledger import ListLedger
-from ingest.operations.reconcile.scan import Scan, scan_repeatedly
-from ingest.queue.operate.queue_parts import layout_reader
-from ingest.queue.operate.scanner import QueueScanner
-from ingest.queue.redis.connection import control_client
+from ingest.operations.reconcile.scan import Places, Scan
 from ingest.store.orders.rows import Rows
 
 # Some lists contain a change only minutes later.
 _LATE = timedelta(minutes=10)
+_Period = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +34,13 @@ class Listing:
     Attributes:
         listed: the list.
         since: start of the period.
-        until: its end. Both are inclusive.
+        until: its end, or None for now by the shop's clock. Both are inclusive.
         is_complete: whether the list contains every order that changed within the period, so that others are unexpected.
     """
 
     listed: OrderList
     since: datetime
-    until: datetime
+    until: datetime | None = None
     is_complete: bool = True
 
 
@@ -59,29 +57,6 @@ class Progress:
     on_listed: Callable[[int], None] = lambda _: None
     on_scan: Callable[[int, int], None] = lambda _done, _total: None
     on_wait: Callable[[str], None] = lambda _: None
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places where an order can be.
-
-    Attributes:
-        scanner: of the queue.
-        rows: the stored orders.
-    """
-
-    scanner: QueueScanner
-    rows: Rows
-
-
-@asynccontextmanager
-async def open_places(backends: Backends) -> AsyncIterator[Places]:
-    """Open the queue and the stored orders of a source."""
-    async with (
-        control_client(backends.redis_url) as client,
-        Rows.open(backends.postgres_dsn, backends.source) as rows,
-    ):
-        yield Places(QueueScanner(client, layout_reader(client, backends.stream), backends.group), rows)
 
 
 async def reconcile_list(
@@ -103,21 +78,20 @@ async def reconcile_list(
         Unavailable: Redis or PostgreSQL cannot be used right now.
         UserError: Redis or PostgreSQL denies access, or the disk space does not suffice for the ledger.
     """
-    gaps, clock = await _fill(ledger, listing, progress)
+    gaps, clock, until = await _fill(ledger, listing, progress)
     skipped = ledger.skipped()
     async with opened() as places:
-        look_up = _ListLookUp(ledger, places.rows, clock)
-        await scan_repeatedly(ledger, Scan(ledger, places.scanner, look_up, progress.on_scan))
+        look_up = partial(_look_up, ledger, places.rows, clock)
+        await Scan(ledger, places.scanner, look_up, progress.on_scan).repeatedly()
         if listing.is_complete:
-            await _find_unexpected(ledger, places.rows, listing, clock, progress)
-    somewhere = Seen.STORED | Seen.ERASED | Seen.DEAD | Seen.QUEUED
+            await _find_unexpected(ledger, places.rows, listing.listed, (listing.since, until), clock, progress)
     return ListReconciliation(
         since=listing.since,
-        until=listing.until,
+        until=until,
         listed=ledger.count(Seen(0), Seen(0)),
         stored=ledger.count(Seen.STORED, Seen.STORED),
         queued=ledger.count(Seen.STORED | Seen.ERASED | Seen.QUEUED, Seen.QUEUED),
-        dead=ledger.count(somewhere, Seen.DEAD),
+        dead=ledger.count(SOMEWHERE, Seen.DEAD),
         erased=ledger.count(Seen.STORED | Seen.ERASED, Seen.ERASED),
         gaps=gaps,
         skipped_documents=skipped,
@@ -132,56 +106,46 @@ async def reconcile_list(
     )
 
 
-async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tuple[ListGaps, ListClock]:
-    """Read the list into the ledger, and return its gaps and its clock."""
+async def _fill(ledger: ListLedger, listing: Listing, progress: Progress) -> tuple[ListGaps, ListClock, datetime]:
+    """Read the list into the ledger, and return its gaps, its clock, and the end of its period."""
     count, since, until, shape = 0, listing.since, listing.until, listing.listed.shape
     reading, ahead = Reading(shape, since, until), timedelta()
     async for page, orders in pages_of(listing.listed, reading, pause_after=persistently(), on_wait=progress.on_wait):
         ahead = utc_now() - page.sent_at if page.sent_at is not None else ahead
-        ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
+        until = until or utc_now() - ahead
         # Orders outside the period, and documents that are no orders, are not compared, but certainly exist.
-        outside = [order for order in orders if not is_within(order, since - shape.unit, until)]
-        ledger.add_listed(outside, LedgerClaim.UNCONFIRMED)
+        ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
+        ledger.add_listed(within(orders, since - shape.unit, until), LedgerClaim.ACCEPTED)
         count += len(orders)
         progress.on_listed(count)
-    return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit)
+    return reading.gaps, ListClock(utc_now() - ahead, ahead, shape.unit), until or utc_now()
 
 
-class _ListLookUp:
-    """Finds the rows of listed orders, and compares their times and totals."""
-
-    def __init__(self, ledger: ListLedger, rows: Rows, clock: ListClock) -> None:
-        self._ledger = ledger
-        self._rows = rows
-        self._clock = clock
-
-    async def __call__(self, known: Mapping[str, tuple[int, str]]) -> None:
-        """See `LookUp`."""
-        stored = await self._rows.facts(list(known))
-        self._ledger.record_stored(stored, self._clock)
-        found = {row.order_id for row in stored}
-        self._ledger.mark(await self._rows.erased([name for name in known if name not in found]), Seen.ERASED)
+async def _look_up(ledger: ListLedger, rows: Rows, clock: ListClock, known: Mapping[str, tuple[int, str]]) -> None:
+    """Find the rows of listed orders, and compare their times and totals. See `LookUp`."""
+    stored = await rows.facts(list(known), clock)
+    ledger.record_stored(stored, clock)
+    ledger.mark(await rows.erased([*known.keys() - {row.order_id for row in stored}]), Seen.ERASED)
 
 
 async def _find_unexpected(
-    ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock, progress: Progress
+    ledger: ListLedger, rows: Rows, listed: OrderList, period: _Period, clock: ListClock, progress: Progress
 ) -> None:
     """Record the orders that changed within the period by their rows, and are not listed."""
-    if not await _unexpected(ledger, rows, listing, clock):
+    if not await _unexpected(ledger, rows, period, clock):
         return
     # An order that has changed since the end of the period is not listed in it any more.
-    later = Reading(listing.listed.shape, listing.until, None)
-    async for _, orders in pages_of(listing.listed, later, pause_after=persistently(), on_wait=progress.on_wait):
+    later = Reading(listed.shape, period[1], None)
+    async for _, orders in pages_of(listed, later, pause_after=persistently(), on_wait=progress.on_wait):
         ledger.add_listed(orders, LedgerClaim.UNCONFIRMED)
-    for order_ids in await _unexpected(ledger, rows, listing, clock):
-        ledger.add_unexpected(await rows.facts(order_ids))
+    for order_ids in await _unexpected(ledger, rows, period, clock):
+        ledger.add_unexpected(await rows.facts(order_ids, clock))
 
 
-async def _unexpected(ledger: ListLedger, rows: Rows, listing: Listing, clock: ListClock) -> list[list[str]]:
+async def _unexpected(ledger: ListLedger, rows: Rows, period: _Period, clock: ListClock) -> list[list[str]]:
     """Return the IDs of stored orders of the period without a claim, in pages."""
+    since, until = period
     # The latest changes may not be listed yet, unless the list already contains later ones.
-    listed_until = max(ledger.latest() or listing.since, clock.now - _LATE)
-    pages = [
-        ledger.unexpected(page) async for page in rows.changed_ids(listing.since, min(listing.until, listed_until))
-    ]
+    listed_until = max(ledger.latest() or since, clock.now - _LATE)
+    pages = [ledger.unexpected(page) async for page in rows.changed_ids(since, min(until, listed_until))]
     return [page for page in pages if page]

@@ -7,7 +7,8 @@ others a moment later, so that the turn stays in one process, whose connection a
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ingest.domain.errors import Fault, Unavailable, UserError
@@ -35,41 +36,42 @@ _AFTER_OUTAGE = 5.0
 _LONGEST_YIELD, _YIELD_STEP = 30.0, 0.1
 
 
+@dataclass(frozen=True, slots=True)
 class YieldingList:
     """A list whose pages are requested behind the requests for orders, and not while the API has asked to wait or an operator holds it.
 
-    Args:
+    Attributes:
         orders: the list.
         pace: of the requests for orders.
         controls: of the source.
         quota: that the process shares with others. None without one.
     """
 
-    def __init__(self, orders: OrderList, pace: Pace, controls: SourceControls, quota: "FleetQuota | None") -> None:
-        self._orders = orders
-        self._pace = pace
-        self._controls = controls
-        self._quota = quota
+    orders: OrderList
+    pace: Pace
+    controls: SourceControls
+    quota: "FleetQuota | None"
 
     @property
     def shape(self) -> ListShape:
         """See `OrderList`."""
-        return self._orders.shape
+        return self.orders.shape
 
     async def page(self, request: PageRequest) -> ListedPage:
         """See `OrderList`."""
         left = _LONGEST_YIELD
-        while self._pace.is_paused() or (left > 0 and self._quota is not None and self._quota.has_waiting):
+        while self.pace.is_paused() or (left > 0 and self.quota is not None and self.quota.has_waiting):
             await asyncio.sleep(_YIELD_STEP)
             left -= _YIELD_STEP
-        await self._controls.admit_page()
-        return await self._orders.page(request)
+        await self.controls.admit_page()
+        return await self.orders.page(request)
 
 
+@dataclass(slots=True)
 class Poller:
     """A part of a worker, see `FleetPart`.
 
-    Args:
+    Attributes:
         polls: the recorded turns and positions.
         turns: of this process.
         orders: the list.
@@ -80,34 +82,23 @@ class Poller:
         draw: returns a uniform random number between its arguments, for the order of processes.
     """
 
-    def __init__(
-        self,
-        polls: Polls,
-        turns: Turns,
-        orders: OrderList,
-        name: str,
-        every: float,
-        metrics: WorkerMetrics,
-        now: Callable[[], datetime],
-        draw: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._polls = polls
-        self._turns = turns
-        self._orders = orders
-        self._name = name
-        self._every = every
-        self._metrics = metrics
-        self._now = now
-        self._draw = draw
-        self._position: datetime | None = None
-        self._problem = self._note = ""
-        self._gaps: list[str] = []
-        self._behind = 0.0
-        self._closed = asyncio.Event()
+    polls: Polls
+    turns: Turns
+    orders: OrderList
+    name: str
+    every: float
+    metrics: WorkerMetrics
+    now: Callable[[], datetime]
+    draw: Callable[[float, float], float] = random.uniform
+    _position: datetime | None = None
+    _problem: str = ""
+    _note: str = ""
+    _last: Found = field(default_factory=lambda: Found(datetime.min.replace(tzinfo=UTC)))
+    _closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Poll until cancelled or closed."""
-        self._metrics.poll_interval.set(self._every)
+        self.metrics.poll_interval.set(self.every)
         while not self._closed.is_set():
             try:
                 pause = await self._step()
@@ -118,9 +109,9 @@ class Poller:
                     _log.warning("poll_not_possible", error=self._problem, retry_in=_AFTER_OUTAGE)
                 pause = _AFTER_OUTAGE
             except Exception:  # noqa: BLE001  a bug in polling must not stop the orders
-                self._metrics.polls["failed"].inc()
-                _log.exception("poll_failed", error="a bug", retry_in=self._every)
-                pause = self._every
+                self.metrics.polls["failed"].inc()
+                _log.exception("poll_failed", error="a bug", retry_in=self.every)
+                pause = self.every
             await self._wait(pause)
 
     def close(self) -> None:
@@ -129,15 +120,15 @@ class Poller:
 
     async def _step(self) -> float:
         """Read the list if it is due, and return the seconds to wait."""
-        state = await self._polls.state()
+        state = await self.polls.state()
         if state is not None:
             self._position = state.position
             due_in = self._due_in(state)
             if due_in > 0:
                 return due_in + self._delay(state)
-        turn = await self._turns.take(is_due=state is not None and state.due_in > 0)
+        turn = await self.turns.take(is_due=state is not None and state.due_in > 0)
         if turn is None:
-            return self._draw(0.1, 1.0)
+            return self.draw(0.1, 1.0)
         self._position = turn.position
         if turn.is_recovered:
             _log.warning("poll_position_lost", position=turn.position.isoformat())
@@ -148,42 +139,41 @@ class Poller:
         """Return the seconds until the next reading, which was planned when the interval may have been longer."""
         if state.is_reading or state.failures or state.looked_ago is None:
             return state.due_in
-        return min(state.due_in, self._every - state.looked_ago)
+        return min(state.due_in, self.every - state.looked_ago)
 
     def _delay(self, state: PollState) -> float:
-        if state.holder == self._name and not state.is_reading:
+        if state.holder == self.name and not state.is_reading:
             return 0.0
-        return self._draw(0.1, min(_LATER_MOST, 0.1 + _LATER_SHARE * self._every))
+        return self.draw(0.1, min(_LATER_MOST, 0.1 + _LATER_SHARE * self.every))
 
     async def _read(self, turn: PollTurn) -> None:
         try:
-            found = await self._turns.run(turn, self._orders)
+            found = await self.turns.run(turn, self.orders)
         except TurnLost:
             _log.warning("poll_turn_lost")
         except (Fault, UserError) as error:
-            self._metrics.polls["failed"].inc()
+            self.metrics.polls["failed"].inc()
             _log.warning("poll_failed", error=str(error), failures=turn.failures + 1)
         else:
             self._position = found.position
             self._count(found)
 
     def _count(self, found: Found) -> None:
-        counts, gaps = found.counts, found.gaps
-        self._metrics.polls["done"].inc()
+        counts, gaps, last = found.counts, found.gaps, self._last
+        self.metrics.polls["done"].inc()
         for result in ("enqueued", "waiting", "unchanged", "skipped"):
-            self._metrics.polled_orders[result].inc(getattr(counts, result))
+            self.metrics.polled_orders[result].inc(getattr(counts, result))
         for result in ("unusable", "untimed", "left_out", "unread"):
-            self._metrics.polled_orders[result].inc(getattr(gaps, result))
-        if gaps.sentences and gaps.sentences != self._gaps:
+            self.metrics.polled_orders[result].inc(getattr(gaps, result))
+        if gaps.sentences and gaps.sentences != last.gaps.sentences:
             _log.warning("poll_incomplete", not_proven=gaps.sentences, unread=gaps.unread)
-        if found.behind and not self._behind:
+        if found.behind and not last.behind:
             _log.warning("poll_times_behind", behind=round(found.behind))
-        self._behind = found.behind
-        self._metrics.poll_behind.set(found.behind)
         if gaps.note and gaps.note != self._note:
             self._note = gaps.note
             _log.info("poll_pages_limited", note=gaps.note)
-        self._gaps = gaps.sentences
+        self._last = found
+        self.metrics.poll_behind.set(found.behind)
         log = _log.info if counts.enqueued else _log.debug
         log("poll_done", listed=counts.listed, enqueued=counts.enqueued, waiting=counts.waiting, pages=counts.pages)
 
@@ -203,7 +193,7 @@ class Poller:
         until = loop.time() + pause
         while not self._closed.is_set():
             if self._position is not None:
-                self._metrics.source_lag.set(max(0.0, (self._now() - self._position).total_seconds()))
+                self.metrics.source_lag.set(max(0.0, (self.now() - self._position).total_seconds()))
             left = until - loop.time()
             if left <= 0:
                 return

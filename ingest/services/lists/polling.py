@@ -35,16 +35,7 @@ def turns_of(
     producer: Producer,
     now: Callable[[], datetime],
 ) -> Turns:
-    """Return the turns of one process.
-
-    Args:
-        settings: of the source.
-        options: its list.
-        polls: the recorded turns and positions.
-        connection: to PostgreSQL.
-        producer: of the source's queue.
-        now: our clock.
-    """
+    """Return the turns of one process in the list of a source. For the other arguments, see `Turns`."""
     look = Look(connection, settings.source, producer, now, most_in_a_step(settings.backlog_limit))
     plan = PollPlan(settings.poll or 0.0, options.overlap, options.look_back)
     return Turns(polls, look, plan, now)
@@ -77,10 +68,9 @@ async def poll_now(
         producer = await stack.enter_async_context(open_producer(settings))
         polls = Polls(connection, settings.source, f"ingest poll {uuid4()}")
         turns = turns_of(settings, options, polls, connection, producer, utc_now)
-        has_waited = False
-        while (turn := await turns.take(is_due=True)) is None:
-            if not has_waited:
-                on_wait()
-            has_waited = True
+        if (turn := await turns.take(is_due=True)) is None:
+            on_wait()
+        while turn is None:
             await asyncio.sleep(_TRY_AGAIN)
+            turn = await turns.take(is_due=True)
         return await turns.run(turn, orders, on_progress)

@@ -9,21 +9,22 @@ from typing import Any, NamedTuple, Self
 
 import asyncpg
 
+from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.orders.comparison import StoredOrder
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connections.connection import connect
 from ingest.store.connections.translation import translated
 from ingest.store.orders.columns import readable
+from ingest.store.orders.listed_changes import VERSION, fetched_ahead
 from ingest.store.schema import refuse_closed_schema
 
 _PAGE = 1000
 # The same as a worker's.
 _LOCK_TIMEOUT = "2s"
-# An order whose `updated_at` is too far in the future has the time of its fetch as version.
-_FACTS = """
-SELECT order_id, greatest(version, updated_at), coalesce(attributes ->> 'total_difference', ''), total, fetched_at
-FROM orders WHERE source = $1 AND order_id = ANY ($2)
-"""
+_FACTS = f"""
+SELECT order_id, {VERSION}, coalesce(attributes ->> 'total_difference', ''), total, fetched_at
+FROM orders AS o WHERE source = $1 AND order_id = ANY ($2)
+"""  # noqa: S608  our own expression
 # There is no index on the time, so that each statement examines a limited number of rows.
 _CHANGED = """
 SELECT max(order_id), array_agg(order_id ORDER BY order_id) FILTER (WHERE updated_at BETWEEN $3 AND $4)
@@ -36,7 +37,7 @@ class StoredFacts(NamedTuple):
     """The facts about a stored order that a shop's list is compared with.
 
     Attributes:
-        version: time of its last change.
+        version: time of its last change by the shop's clock.
         total_difference: the part of the total that its lines do not explain. Empty if they do.
         total: the sum of its lines, which is the total of its document.
         fetched_at: when the request for its document began, by our clock.
@@ -90,9 +91,9 @@ class Rows:
         while page := [row["order_id"] for row in await self._fetch(query, page[-1])]:
             yield page
 
-    async def facts(self, order_ids: Sequence[str]) -> list[StoredFacts]:
+    async def facts(self, order_ids: Sequence[str], clock: ListClock) -> list[StoredFacts]:
         """Return the facts about these orders that a shop's list is compared with. Orders without a row are omitted."""
-        return [StoredFacts(*row) for row in await self._fetch(_FACTS, order_ids)]
+        return [StoredFacts(*row) for row in await self._fetch(_FACTS, order_ids, fetched_ahead(clock))]
 
     async def changed_ids(self, since: datetime, until: datetime) -> AsyncIterator[list[str]]:
         """Return the IDs of the rows whose order changed within a period, sorted, page by page. A page may be empty."""

@@ -1,5 +1,6 @@
 """Reads the elements of a page, and where the next page is. Pure functions of the response."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,6 @@ import msgspec
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.listed import ListedOrder, ListedPage
 from ingest.domain.orders.order_id import is_order_id
-from ingest.upstream.lists.amounts import UNREADABLE, read_amount
 from ingest.upstream.lists.broken_elements import isolate_broken, isolated_id
 from ingest.upstream.lists.declaration import HEADER, LINK, OFFSET, PAGE, ListAmount, ListDeclaration, ListProblem
 from ingest.upstream.lists.links import is_number, next_link
@@ -18,9 +18,10 @@ from ingest.upstream.responses import http_date
 
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 _NULL = msgspec.Raw(b"null")
-_LONGEST_CURSOR = 8 * 1024
-# Of an unreadable time in a report.
-_LONGEST_EXAMPLE = 60
+_LONGEST_CURSOR, _LONGEST_EXAMPLE = 8 * 1024, 60
+_UNREADABLE = Decimal("NaN")
+_AMOUNT = re.compile(r"-?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_MAX_MAGNITUDE, _MAX_DIGITS = 30, 60  # as for the totals of documents
 _Path = tuple[str, ...]
 
 Convert = Callable[[Decimal, str | None], Decimal]
@@ -67,13 +68,7 @@ class PageReader:
         self._total_pages = _path_or_header(declared.total_pages, "total_pages")
 
     def read(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool = False) -> ListedPage:
-        """Return the content of a page.
-
-        Args:
-            body: of the response. Empty if the list contains no order.
-            headers: of the response.
-            number: of this page, from 0, in a list with numbers.
-            is_part: whether the page is smaller than usual, so that a number of pages means nothing.
+        """Return the content of a page, with its number from 0. A number of pages means nothing for a part, which is smaller than usual.
 
         Raises:
             ListFault: it is no page of the list.
@@ -93,12 +88,15 @@ class PageReader:
 
     def _page(self, body: bytes, headers: Mapping[str, str], number: int, *, is_part: bool) -> ListedPage:
         elements = self._elements(body)
-        orders, unusable = list[ListedOrder](), list[str]()
+        orders, unusable, unread_time = list[ListedOrder](), list[str](), ""
         for index, element in enumerate(elements, 1):
-            if (order := self._order(element)) is not None:
-                orders.append(order)
-            else:
+            if (order := self._order(element)) is None:
                 unusable.append(self._described(index, element, orders))
+                continue
+            orders.append(order)
+            if order.updated_at is None and not unread_time and self._updated_at:
+                found = bytes(_walked(element, self._updated_at)).decode(errors="replace")
+                unread_time = "" if found == "null" else found[:_LONGEST_EXAMPLE]
         following = self._cursor(body, headers)
         return ListedPage(
             orders,
@@ -109,7 +107,7 @@ class PageReader:
             following is not None and is_number(following),
             http_date(headers.get("Date")),
             unusable,
-            self._unread_time(elements) if any(order.updated_at is None for order in orders) else "",
+            unread_time,
         )
 
     def _described(self, index: int, element: msgspec.Raw, before: Sequence[ListedOrder]) -> str:
@@ -152,26 +150,17 @@ class PageReader:
         except _INVALID:
             return None
 
-    def _unread_time(self, elements: list[msgspec.Raw]) -> str:
-        """Return an example of a time that cannot be read. Null is none."""
-        for element in elements:
-            if self._updated_at and self._order(element) is not None and self._time(element) is None:
-                found = bytes(_walked(element, self._updated_at)).decode(errors="replace")
-                if found != "null":
-                    return found[:_LONGEST_EXAMPLE]
-        return ""
-
     def _amount_of(self, element: msgspec.Raw) -> Decimal | None:
         if not self._amount:
             return None
         try:
-            amount = read_amount(_walked(element, self._amount))
+            amount = _exact(_walked(element, self._amount))
             if self._convert is None or amount is None or amount.is_nan():
                 return amount
             currency = _value(element, self._currency) if self._currency else None
             return self._convert(amount, currency if isinstance(currency, str) else None)
         except _INVALID:
-            return UNREADABLE
+            return _UNREADABLE
 
     def _cursor(self, body: bytes, headers: Mapping[str, str]) -> str | None:
         """Return the shop's own cursor of the next page."""
@@ -220,6 +209,16 @@ def _walked(value: bytes | msgspec.Raw, path: _Path) -> msgspec.Raw:
 def _value(body: bytes | msgspec.Raw, path: _Path) -> Any:
     found = _walked(body, path)
     return None if _first(found) in (b"{", b"[") else msgspec.json.decode(found)
+
+
+def _exact(value: msgspec.Raw) -> Decimal | None:
+    """Return an amount, None for null or an empty text, or NaN if it cannot be read."""
+    found = msgspec.json.decode(value, type=str) if _first(value) == b'"' else bytes(value).decode()
+    if found in ("", "null"):
+        return None
+    amount = Decimal(found) if _AMOUNT.fullmatch(found) else _UNREADABLE
+    is_too_long = amount and (abs(amount.adjusted()) > _MAX_MAGNITUDE or len(amount.as_tuple().digits) > _MAX_DIGITS)
+    return _UNREADABLE if is_too_long else amount
 
 
 def _only_list(body: bytes) -> msgspec.Raw:

@@ -91,7 +91,7 @@ async def test_an_order_that_was_fetched_within_the_second_of_its_version_is_fet
 async def test_a_later_version_wins_and_of_one_version_the_later_fetch(kind: str, dsn: str) -> None:
     stored = [("a", 60.0, 600.0), ("a", 50.0, 700.0), ("b", 60.0, 600.0), ("b", 70.0, 500.0)]
     async with opened(kind, dsn, stored) as records:
-        facts = await records.rows.facts(["a", "b", "c"])
+        facts = await records.rows.facts(["a", "b", "c"], ListClock(T0))
         changed = [name async for page in records.rows.changed_ids(at(65), at(75)) for name in page]
 
     assert {fact.order_id: fact.version for fact in facts} == {"a": at(60), "b": at(70)}

@@ -24,9 +24,9 @@ from ingest.operations.backfill.changes import Listing as BackfilledList
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.operations.poll.look import Look
 from ingest.operations.poll.turns import PollPlan, Turns
-from ingest.operations.reconcile.ledger import open_ledger
 from ingest.operations.reconcile.list_ledger import ListLedger
-from ingest.operations.reconcile.listed import Listing, Places, Progress, reconcile_list
+from ingest.operations.reconcile.listed import Listing, Progress, reconcile_list
+from ingest.operations.reconcile.scan import Places
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.access.endpoint import HEADERS, Endpoint, FixedCredential
 from ingest.upstream.lists.order_list import ListOptions
@@ -164,7 +164,7 @@ class World:
 
         try:
             async with self._bounded():
-                with open_ledger(ListLedger) as ledger:
+                with ListLedger.open() as ledger:
                     report = await reconcile_list(listing, opened, ledger, Progress())
         except (Fault, TimeoutError) as error:
             return self._note("reconcile", "failed", str(error) or "waited")
