@@ -17,6 +17,7 @@ from ingest.settings import PREFIX
 from ingest.settings.kinds.expansion import expand, kind_of
 from ingest.settings.names import is_of_file, key_of
 from ingest.settings.source_values import SourceValues, TableProblem, values_of, values_without_secrets
+from ingest.settings.versions import version_of_table
 
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
@@ -112,7 +113,8 @@ def _settings_of(
         try:
             with _located(file, text, ("sources", name)):
                 found = _values_in(table, file.parent, read)
-                own = settings.of_source(name, found.values, found.files, found.webhook)
+                version = version_of_table(table)
+                own = settings.of_source(name, found.values, found.files, found.webhook, version)
                 sources[name] = _with_placeholder(own) if read is values_of else own
         except ConfigError as error:
             if rejected is None:

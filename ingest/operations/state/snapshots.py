@@ -21,6 +21,7 @@ from ingest.operations.state.flow_rates import FlowRates, Rates
 from ingest.operations.state.gone_consumers import GoneConsumers
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
 from ingest.operations.state.store_checks import StoreChecks
+from ingest.operations.state.worker_versions import differences
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
@@ -43,6 +44,7 @@ class Snapshots:
         sources: at least one.
         clock: monotonic seconds.
         pool: to check whether PostgreSQL can be used. Without it, this is not known.
+        compares: whether to report workers that use other versions of files than this process finds, which it reads each time.
     """
 
     def __init__(
@@ -51,8 +53,11 @@ class Snapshots:
         sources: Sequence[Backends],
         clock: Callable[[], float] = time.monotonic,
         pool: Pool | None = None,
+        *,
+        compares: bool = False,
     ) -> None:
         self._redis = redis
+        self._compares = compares
         self._store = None if pool is None else StoreChecks(pool)
         self._sources = {each.source: each for each in sorted(sources, key=lambda each: each.source)}
         self._clock = clock
@@ -124,7 +129,7 @@ class Snapshots:
                 queue.last_heartbeat,
                 queue.troubles,
                 (pause, controls.drain_of),
-                servers,
+                [*servers, *await self._differences(name, queue)],
             )
             sources.append(
                 SourceSnapshot(
@@ -143,6 +148,16 @@ class Snapshots:
             {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
         )
         return snapshot_of(at, sources, controls, tuple(self._trends), Servers(memory=memory))
+
+    async def _differences(self, name: str, queue: KnownQueue) -> Sequence[Reason]:
+        if not self._compares:
+            return ()
+        try:
+            wanted = await asyncio.to_thread(self._sources[name].versions)
+        except UserError:
+            # The sources file has changed meanwhile, and cannot be used.
+            return ()
+        return differences(queue.consumers, wanted)
 
     async def _controls(self, known: Controls) -> Controls:
         """The controls, or none if the user lacks the right to read them."""
@@ -183,7 +198,7 @@ async def read_snapshot(sources: Sequence[Backends], *, checks_store: bool = Tru
     dsn = sources[0].postgres_dsn
     try:
         async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
-            return await Snapshots(client, sources, pool=pool if checks_store else None).latest()
+            return await Snapshots(client, sources, pool=pool if checks_store else None, compares=True).latest()
     except (Unavailable, UserError) as error:
         unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
         unknown = [SourceSnapshot(each.source, unread) for each in sources]
