@@ -78,13 +78,10 @@ def usable_source_settings(
         The settings of the usable sources, and the problems of the others, by name.
 
     Raises:
-        ConfigError: the file cannot be used, or not one source in it.
+        ConfigError: the file cannot be used.
     """
     rejected: dict[str, str] = {}
-    sources = _settings_of(settings, values_of, only, rejected)
-    if not sources:
-        raise ConfigError("; ".join(rejected.values()))
-    return sources, rejected
+    return _settings_of(settings, values_of, only, rejected), rejected
 
 
 def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":

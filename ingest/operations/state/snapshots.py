@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
+from ingest.domain.operating.service_report import rejections_of
 from ingest.domain.operating.source_state import REDIS, Reason, State
 from ingest.operations.backends import Backends
 from ingest.operations.state.flow_rates import FlowRates, Rates
@@ -26,6 +27,7 @@ from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.server_memory import read_memory
+from ingest.queue.operate.service_reports import ServiceReports
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.connections.pool import Pool
@@ -64,6 +66,7 @@ class Snapshots:
         backends = next(iter(self._sources.values()))
         self._group = backends.group
         self._record = ControlRecord(redis, backends.deployment, backends.group)
+        self._reports = ServiceReports(redis, backends.deployment, backends.group)
         self._monitors = {
             name: Monitor(redis, LayoutRecord(redis, each.stream, each.partitions).recent, each.group)
             for name, each in self._sources.items()
@@ -104,9 +107,10 @@ class Snapshots:
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, memory, found = await asyncio.gather(
+        controls, memory, reports, found = await asyncio.gather(
             self._controls(known),
             read_memory(self._redis),
+            self._reports.read(),
             asyncio.gather(*(self._monitors[name].known() for name in self._sources)),
         )
         queues = dict(zip(self._sources, found, strict=True))
@@ -120,7 +124,7 @@ class Snapshots:
             )
         else:
             self._redis_failed_at = None
-        sources = []
+        sources, rejections = [], rejections_of(reports)
         for name, queue in queues.items():
             pause = controls.pause_of(name, at)
             condition = condition_of(
@@ -129,7 +133,7 @@ class Snapshots:
                 queue.last_heartbeat,
                 queue.troubles,
                 (pause, controls.drain_of),
-                [*servers, *await self._differences(name, queue)],
+                [*servers, *rejections.get(name, ()), *await self._differences(name, queue)],
             )
             sources.append(
                 SourceSnapshot(
