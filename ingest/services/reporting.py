@@ -6,11 +6,12 @@ If the process dies here, its report expires.
 import asyncio
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.operating.service_report import Rejection, ServiceReport
+from ingest.domain.operating.service_report import Rejection, ServiceReport, rejected_since
 from ingest.queue.operate.service_reports import ServiceReports
 
 _EVERY = 5.0
@@ -24,24 +25,33 @@ class Reporting:
         reports: of the deployment.
         command: the name of the command, such as `ingest worker`.
         name: of the process, unique in the deployment.
+        rejected: by source.
     """
 
-    def __init__(self, reports: ServiceReports, command: str, name: str) -> None:
+    def __init__(
+        self, reports: ServiceReports, command: str, name: str, rejected: Mapping[str, Rejection] = MappingProxyType({})
+    ) -> None:
         self._reports = reports
         self._by = f"{command} on {socket.gethostname()}"
         self._name = name
-        self._rejected: Mapping[str, Rejection] = {}
+        self._rejected = rejected
         self._changed = asyncio.Event()
         self._is_written = False
 
     def reject(self, problems: Mapping[str, str]) -> None:
         """Replace the problems of the sources whose configuration is rejected now."""
-        now, before = time.time(), self._rejected
-        self._rejected = {
-            source: Rejection(problem, before[source].since if source in before else now)
-            for source, problem in problems.items()
-        }
+        self._rejected = rejected_since(problems, self._rejected, time.time())
         self._changed.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Report while the block runs."""
+        task = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def run(self) -> None:
         """Report until cancelled."""

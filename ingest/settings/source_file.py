@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_SOURCES = 1_000
 """Each source costs memory and connections in every worker process."""
+Read = Callable[[Any, Path], SourceValues]
 _LARGEST = 4 * 1024 * 1024
 
 
@@ -70,7 +71,7 @@ def source_settings(settings: "Settings", only: Collection[str] | None = None) -
 
 
 def usable_source_settings(
-    settings: "Settings", only: Collection[str] | None = None
+    settings: "Settings", only: Collection[str] | None = None, read: Read = values_of
 ) -> "tuple[dict[str, Settings], dict[str, str]]":
     """As `source_settings`, but one source that cannot be used does not keep the others from running.
 
@@ -81,7 +82,7 @@ def usable_source_settings(
         ConfigError: the file cannot be used.
     """
     rejected: dict[str, str] = {}
-    return _settings_of(settings, values_of, only, rejected), rejected
+    return _settings_of(settings, read, only, rejected), rejected
 
 
 def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":
@@ -95,7 +96,7 @@ def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings
 
 def _settings_of(
     settings: "Settings",
-    read: Callable[[Any, Path], SourceValues],
+    read: Read,
     only: Collection[str] | None = None,
     rejected: dict[str, str] | None = None,
 ) -> "dict[str, Settings]":
@@ -122,7 +123,7 @@ def _settings_of(
     return sources
 
 
-def _values_in(table: Any, folder: Path, read: Callable[[Any, Path], SourceValues]) -> SourceValues:
+def _values_in(table: Any, folder: Path, read: Read) -> SourceValues:
     """Return the values in a table, which may be of a known kind."""
     expanded = expand(table)
     try:

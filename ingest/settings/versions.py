@@ -55,6 +55,15 @@ def _versions_at(file: Path, identity: Identity) -> Mapping[str, str]:
         raise ConfigError(f"{file} cannot be read: see `ingest config`") from error
 
 
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of added, changed and removed sources, by their settings."""
+    return {
+        "added": [name for name in now if name not in before],
+        "changed": [name for name, settings in now.items() if name in before and settings != before[name]],
+        "removed": [name for name in before if name not in now],
+    }
+
+
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_LENGTH]
 

@@ -356,6 +356,13 @@ INCIDENTS: Mapping[str, Incident] = {
         "token_file",
         r'"sources_not_reloaded".*/missing',
     ),
+    "API process behind the file": Incident(
+        configured('webhook = { profile = "nonsense", secret_files = ["secret"] }'),
+        "rejected",
+        SHOP,
+        r"sources\.toml.*webhook\.profile",
+        "",
+    ),
     "workers gone": Incident(workers_gone, "no_worker", SHOP, "no worker", ""),
     "source paused": Incident(paused, "paused", SHOP, "paused.*stocktaking", '"source_paused"'),
 }

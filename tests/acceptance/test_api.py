@@ -185,6 +185,76 @@ async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(start: 
     assert await api.stop() == 0
 
 
+def described(*names: str, **lines: str) -> str:
+    """The sources file with these sources, and with a further line of TOML in their sections."""
+    return "".join(
+        f'[sources.{name}]\n{lines.get(name, "")}\nupstream.url = "https://{name}.example/{{order_id}}"\n'
+        for name in names
+    )
+
+
+async def status_of(http: aiohttp.ClientSession, url: str, body: bytes) -> int:
+    """The status of a webhook's response, or 0 if the connection was closed before the body was sent."""
+    try:
+        async with http.post(url, data=body, headers=made.shopify(body)) as response:
+            return response.status
+    except aiohttp.ClientOSError:
+        return 0
+
+
+WEBHOOK = 'webhook = { profile = "shopify", secret_files = ["secret"] }'
+
+
+async def test_the_processes_follow_the_sources_file_without_rejecting_a_request(start: Start, tmp_path: Path) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    (tmp_path / "secret").write_text(made.SECRET)
+    sources.write_text(described("a"))
+    api = start(sources=sources, api_processes=2)
+    url = await url_of(api)
+    async with alone() as http:
+
+        async def responds(path: str, wanted: int) -> bool:
+            async with http.get(f"{url}/v1/sources") as response:
+                assert response.status == 200
+            # Both processes have changed.
+            return [await status_of(http, f"{url}{path}", body) for _ in range(8)] == [wanted] * 8
+
+        await eventually(lambda: responds("/v1/webhooks/b", 404))
+        sources.write_text(described("a", "b", b=WEBHOOK))
+        await eventually(lambda: responds("/v1/webhooks/b", 200), within=60)
+        sources.write_text("[sources")
+        assert "not TOML" in (await api.says("sources_not_reloaded"))["problem"]
+        await eventually(lambda: responds("/v1/webhooks/b", 200), within=60)
+        sources.write_text(described("a"))
+        await eventually(lambda: responds("/v1/webhooks/b", 404), within=60)
+
+    assert [each["added"] for each in api.events("sources_reloaded")] == [["b"], []]
+    assert await api.stop() == 0
+
+
+@pytest.mark.parametrize("error", ['webhook = { profile = "nonsense" }', 'mapping = "own.toml"', "nonsense = 1"])
+async def test_a_source_that_cannot_be_used_keeps_no_other_source_down(
+    start: Start, tmp_path: Path, error: str
+) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    (tmp_path / "secret").write_text(made.SECRET)
+    (tmp_path / "own.toml").write_text("[order")
+    sources.write_text(described("a", "b", a=f"{error}\n{'' if 'webhook' in error else WEBHOOK}", b=WEBHOOK))
+    api = start(sources=sources)
+    url = await url_of(api)
+    async with alone() as http:
+
+        async def responds(name: str, status: int) -> bool:
+            return await status_of(http, f"{url}/v1/webhooks/{name}", body) == status
+
+        await eventually(lambda: responds("b", 200), within=60)
+        await eventually(lambda: responds("a", 503), within=60)
+        assert (await api.says("source_failed"))["source"] == "a"
+        sources.write_text(described("a", "b", a=WEBHOOK, b=WEBHOOK))
+        await eventually(lambda: responds("a", 200), within=60)
+    assert await api.stop() == 0
+
+
 async def test_without_redis_it_starts_and_says_so_to_each_request(start: Start) -> None:
     api = start(redis_url="redis://127.0.0.1:1/0")
     url = await url_of(api)

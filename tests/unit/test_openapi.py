@@ -10,7 +10,8 @@ import pytest
 from ingest.api.http.routing import Route
 from ingest.domain.api_key import Scope
 from ingest.services.http.api_connections import RouteConnections
-from ingest.services.http.api_routes import RouteCounters, ServedSources, all_described, routes_of
+from ingest.services.http.api_routes import RouteCounters, all_described, routes_of
+from ingest.services.http.served_sources import ServedSources
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 

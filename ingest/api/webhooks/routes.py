@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -109,11 +109,13 @@ class WebhookRoutes:
         receivers: The receivers by the name of the webhook.
         limits: The limits of bodies.
         counters: The counters by webhook and result.
+        unusable: The names of sources whose configuration is rejected. They may have a webhook.
     """
 
     receivers: Mapping[str, Receiver]
     limits: BodyLimits
     counters: Mapping[tuple[str, str], Counter]
+    unusable: Collection[str] = ()
     log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
@@ -171,7 +173,11 @@ class WebhookRoutes:
         return web.Response(text=response.text, content_type=JSON if response.is_json else TEXT_PLAIN)
 
     def _receiver(self, request: web.Request) -> Receiver:
-        receiver = self.receivers.get(request.match_info["webhook"])
+        name = request.match_info["webhook"]
+        receiver = self.receivers.get(name)
+        if receiver is None and name in self.unusable:
+            # The sender tries again. After a 404, some senders remove the webhook.
+            raise busy(503, "unusable_configuration", "the configuration of the source cannot be used", _NO_SECRET)
         if receiver is None:
             # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
             raise Problem(404, "unknown_webhook", "there is no such webhook")

@@ -33,6 +33,14 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     rejected: Mapping[str, Rejection] = {}
 
 
+def rejected_since(problems: Mapping[str, str], before: Mapping[str, Rejection], now: float) -> dict[str, Rejection]:
+    """Return the rejections with these problems by source, which began before if the source was rejected already."""
+    return {
+        source: Rejection(problem, before[source].since if source in before else now)
+        for source, problem in problems.items()
+    }
+
+
 def rejections_of(reports: Iterable[ServiceReport]) -> Mapping[str, Sequence[Reason]]:
     """Return the reasons for the state `rejected` of each source. Processes with the same problem are named together."""
     found: dict[str, dict[str, list[tuple[str, float]]]] = {}

@@ -18,6 +18,7 @@ from ingest.process.child import Child
 from ingest.process.shared_bytes import SharedBytes
 from ingest.services.configured_sources import configured_sources
 from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
+from ingest.settings.versions import changes
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class SourcesReload:
                     file: self._used[file] for file in (*self._files, *followed) if file in self._used
                 }
             if not problem or before != self._sources:
-                _log.info("sources_reloaded", file=self._reason, **_differences(before, self._sources))
+                _log.info("sources_reloaded", file=self._reason, **changes(before, self._sources))
         if not problem:
             self._logged = ""
             return
@@ -168,11 +169,3 @@ class SourcesReload:
 def _followed(sources: "Mapping[str, Settings]") -> _Identities:
     """Return the other files that the sources depend on, with their identities when the settings were read."""
     return {file: identity for settings in sources.values() for file, identity in settings.followed.items()}
-
-
-def _differences(before: "Mapping[str, Settings]", now: "Mapping[str, Settings]") -> dict[str, list[str]]:
-    return {
-        "added": [name for name in now if name not in before],
-        "changed": [name for name, settings in now.items() if name in before and settings != before[name]],
-        "removed": [name for name in before if name not in now],
-    }
