@@ -1,5 +1,6 @@
 """The reasons for the state of a source on /metrics, by the rules of all other views."""
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -29,6 +30,6 @@ def observed_reasons(
             if each.state == "alive":
                 alive.setdefault(each.name, []).extend(each.reasons)
     latest = max((each.last_heartbeat for each in known if each.last_heartbeat is not None), default=None)
-    controls, rejections = controls or NO_CONTROLS, rejections_of(reports).get(queue.source, ())
+    controls, rejections = controls or NO_CONTROLS, rejections_of(reports, time.time()).get(queue.source, ())
     pause = controls.pause_of(queue.source, datetime.now(UTC))
     return condition_of(queue.state, alive, latest, troubles, (pause, controls.drain_of), rejections).reasons

@@ -188,7 +188,7 @@ async def serving_api(
     async with open_connections(settings, sources.settings) as connections, watching(files):
         reports = ServiceReports(connections.redis, settings.stream, settings.group)
         reporting = Reporting(reports, "ingest api", name, sources.rejected)
-        counters = RouteCounters(metrics.accepted, metrics.webhooks)
+        counters = RouteCounters(metrics.accepted, metrics.webhooks, reporting.webhooks)
         described = routes_of(settings, sources, connections, counters)
         routes = traced_routes(described, current_tracing())
         if settings.console == "on":

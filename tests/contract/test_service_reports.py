@@ -36,7 +36,7 @@ async def test_processes_with_the_same_problem_are_named_together(reports: Servi
     await reports.write("web1-1", report("web1", 120.0))
     await reports.write("web2-0", report("web2", 120.0, {"shop-de": Rejection("own.toml: not TOML", 40.0)}))
 
-    found = rejections_of(await reports.read())
+    found = rejections_of(await reports.read(), 100.0)
 
     text = "own.toml: not TOML (ingest worker on web1, ingest worker on web2)"
     assert found == {"shop-de": [Reason(State.REJECTED, text, 40.0, needs_operator=True)]}
@@ -47,11 +47,12 @@ async def test_a_report_that_expires_is_not_read_and_removed_by_the_next_process
 ) -> None:
     await reports.write("web1-0", report("web1", 120.0))
     clock.now = 121.0
-    expired = await reports.read()
+    expired = rejections_of(await reports.read(), clock.now)
 
-    await reports.write("web2-0", report("web2", 140.0))
+    removed = await reports.write("web2-0", report("web2", 140.0))
 
-    assert expired == []
+    assert expired == {}
+    assert removed == [report("web1", 120.0)]
     assert await redis.hkeys(controls_key(queue_name, what="-reports")) == [b"web2-0"]
 
 

@@ -20,6 +20,7 @@ from ingest.api.webhooks.reception import ReceivedOrders, Refused, read_webhook
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
+from ingest.domain.operating.service_report import WebhookCounts
 from ingest.domain.webhook_result import WebhookResult
 from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import Producer
@@ -110,12 +111,14 @@ class WebhookRoutes:
         limits: The limits of bodies.
         counters: The counters by webhook and result.
         unusable: The names of sources whose configuration is rejected. They may have a webhook.
+        reported: The counts by source that this process reports to the other views.
     """
 
     receivers: Mapping[str, Receiver]
     limits: BodyLimits
     counters: Mapping[tuple[str, str], Counter]
     unusable: Collection[str] = ()
+    reported: dict[str, WebhookCounts] = field(default_factory=dict)
     log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
@@ -220,10 +223,13 @@ class WebhookRoutes:
 
     def _count(self, receiver: Receiver, result: WebhookResult) -> None:
         self.counters[receiver.webhook.name, result].inc()
+        if result in {WebhookResult.ACCEPTED, WebhookResult.DUPLICATE, WebhookResult.IGNORED}:
+            self.reported.setdefault(receiver.source, WebhookCounts()).accepted_at = time.time()
 
     def _log_refused(self, receiver: Receiver, refused: Refused) -> None:
-        """Log it once a minute for each webhook and reason."""
+        """Count the reason, and log it once a minute for each webhook and reason."""
         name = receiver.webhook.name
+        self.reported.setdefault(receiver.source, WebhookCounts()).reject(refused.code, time.time())
         if not self.log_limit.is_due(name, refused.code):
             return
         # A signed request that cannot be read cannot be read when it is sent again. The webhook's table has to be changed.

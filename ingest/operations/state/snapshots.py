@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
-from ingest.domain.operating.service_report import rejections_of
+from ingest.domain.operating.service_report import rejections_of, webhooks_of
 from ingest.domain.operating.source_state import REDIS, Reason, State
 from ingest.operations.backends import Backends
 from ingest.operations.state.flow_rates import FlowRates, Rates
@@ -124,7 +124,8 @@ class Snapshots:
             )
         else:
             self._redis_failed_at = None
-        sources, rejections = [], rejections_of(reports)
+        webhooks = webhooks_of(reports, at.timestamp())
+        sources, rejections = [], rejections_of(reports, at.timestamp())
         for name, queue in queues.items():
             pause = controls.pause_of(name, at)
             condition = condition_of(
@@ -146,6 +147,7 @@ class Snapshots:
                     controls.tunings.get(name),
                     gone[name],
                     queue.partitions,
+                    webhooks.get(name),
                 )
             )
         self._trends.append(

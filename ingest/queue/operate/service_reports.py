@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.domain.operating.service_report import ServiceReport
+from ingest.domain.operating.service_report import HOUR, ServiceReport
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.controls import controls_key
 from ingest.queue.redis.connection import QueueRefused, translated, translating
@@ -37,21 +37,25 @@ class ServiceReports:
 
     @translating
     async def read(self) -> list[ServiceReport]:
-        """Return the reports that have not expired, or none if the user lacks the right to read them."""
+        """Return all reports, even of processes that have ended, or none if the user lacks the right to read them."""
         try:
             with translated():
                 found = await self._all()
         except QueueRefused:
             return []
-        return [report for report in found.values() if report is not None and report.until > self._now()]
+        return [report for report in found.values() if report is not None]
 
     @translating
-    async def write(self, name: str, report: ServiceReport) -> None:
-        """Write the report of a process, and remove expired ones."""
+    async def write(self, name: str, report: ServiceReport) -> list[ServiceReport]:
+        """Write the report of a process. Reports without current counts that have expired are removed, and returned to one process."""
         await self._client.hset(self._key, name, msgspec.json.encode(report))
-        found = await self._all()
-        if old := [each for each, its in found.items() if its is not None and its.until <= self._now()]:
-            await self._client.hdel(self._key, *old)
+        return [
+            each
+            for field, each in (await self._all()).items()
+            if each is not None
+            and each.until + (HOUR if each.webhooks else 0) <= self._now()
+            and await self._client.hdel(self._key, field)
+        ]
 
     @translating
     async def remove(self, name: str) -> None:

@@ -25,6 +25,7 @@ from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.operating.service_report import WebhookCounts
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.http.api_connections import RouteConnections
@@ -47,10 +48,12 @@ class RouteCounters:
     Attributes:
         accepted: enqueued orders, by source, then by origin.
         webhooks: by webhook and result.
+        reported: webhooks by source, for the report of the process.
     """
 
     accepted: Mapping[str, Mapping[str, Counter]]
     webhooks: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
+    reported: dict[str, WebhookCounts] = field(default_factory=dict)
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
@@ -133,7 +136,7 @@ def _webhook_routes(
     unusable = sources.rejected.keys() - receivers.keys()
     if not receivers and not unusable:
         return []
-    return WebhookRoutes(receivers, limits, counters.webhooks, unusable).routes()
+    return WebhookRoutes(receivers, limits, counters.webhooks, unusable, counters.reported).routes()
 
 
 def all_described() -> dict[str, Any]:

@@ -81,7 +81,8 @@ class ProcessSources:
             workers = SourceWorkers(opened, shutdown, on_open, self)
             # A bug there ends the process, which the supervisor starts again.
             work = while_renewed(workers.run(sources, partial(self._changed, reporting)), shared.controls.run())
-            await while_renewed(while_renewed(work, reporting.run()), shared.jobs.run())
+            async with reporting.running():
+                await while_renewed(work, shared.jobs.run())
 
     async def _changed(self, reporting: Reporting) -> "Mapping[str, Settings]":
         """Wait until other sources are published, and return them."""
