@@ -35,7 +35,7 @@ class WebhookCounts(msgspec.Struct, omit_defaults=True):
     rejected: dict[int, dict[str, int]] = {}
 
     def reject(self, reason: str, now: float) -> None:
-        """Count a rejected webhook, and forget those of more than an hour ago."""
+        """Count a rejected webhook, and forget webhooks of more than an hour ago."""
         self.rejected = {slot: counts for slot, counts in self.rejected.items() if slot > now - HOUR}
         counts = self.rejected.setdefault(int(now // _SLOT * _SLOT), {})
         counts[reason] = counts.get(reason, 0) + 1
@@ -62,7 +62,7 @@ class Webhooks(msgspec.Struct, frozen=True):
 
     Attributes:
         accepted_at: when the last one was accepted, in Unix seconds, or None if that is unknown.
-        rejected: those of the last hour by reason, the most frequent first.
+        rejected: counts of the last hour by reason, the most frequent first.
     """
 
     accepted_at: float | None

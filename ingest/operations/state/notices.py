@@ -74,7 +74,7 @@ class Notice:
         return ", ".join(parts)
 
     def line(self, now: datetime, width: int = 0) -> str:
-        """The notice in one line. In one that is longer than `width`, a long cause is shortened, and not the times after it."""
+        """The notice in one line. A long cause is shortened, and not the times after it, to fit the `width`."""
         text, lasting = " ".join(self.reason.text.split()), self.lasting(now)
         left = width - len(self.subject) - len(lasting) - 6
         if width and _SHORTEST <= left < len(text):

@@ -161,7 +161,7 @@ class Snapshots:
         try:
             wanted = await asyncio.to_thread(self._sources[name].versions)
         except UserError:
-            # The sources file has changed meanwhile, and cannot be used.
+            # The sources file has changed since, and cannot be used.
             return ()
         return differences(queue.consumers, wanted)
 

@@ -28,7 +28,7 @@ _Control = TypeVar("_Control", Pause, Tuning, Drain, LevelChange)
 
 
 def controls_key(stream: str, group: str = DEFAULT_GROUP, what: str = "") -> str:
-    """Return the key of the controls of a deployment, whose unnamed source has the queue `stream`, or of what stands beside them."""
+    """Return the key of the controls of a deployment, whose unnamed source has the queue `stream`, or of another hash next to them."""
     return f"ingest:{{{stream}}}:controls{what}" + ("" if group == DEFAULT_GROUP else f":{group}")
 
 

@@ -1,6 +1,6 @@
 """Keeps the reports of the processes of a deployment in one hash in Redis, with a field of each process.
 
-A process writes its report again before it expires. Reports of processes that have died are removed by the next one that writes.
+A process writes its report again before it expires. Reports of processes that have died are removed when another process writes.
 """
 
 import time

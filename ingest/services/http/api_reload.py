@@ -22,7 +22,7 @@ class ApiReload:
     Args:
         settings: of the processes.
         sources: at the start.
-        replace: starts processes with other sources, and stops those before.
+        replace: starts processes with other sources, and stops the previous processes.
     """
 
     def __init__(self, settings: Settings, sources: ServedSources, replace: Callable[[ServedSources], None]) -> None:
