@@ -12,7 +12,7 @@ from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Partition
@@ -108,9 +108,9 @@ class Consumer(Partition):
         return await self.parts.settling.release(deliveries)
 
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
-        return await self.parts.liveness.heartbeat(lifetime, clock, reasons)
+        return await self.parts.liveness.heartbeat(lifetime, clock, report)
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         return await self.parts.liveness.renew(entries)

@@ -20,8 +20,8 @@ from ingest.domain.api_key import Scope
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.layout.keys import Keys
 from ingest.services.api import series_of, serving_api
-from ingest.services.http.api_routes import ServedSources
 from ingest.services.http.console import console_secret
+from ingest.services.http.served_sources import ServedSources
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
 

@@ -12,7 +12,8 @@ from ingest.api.console.pages.login import LoginPages
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.http.routing import Route
 from ingest.services.http.api_connections import RouteConnections
-from ingest.services.http.api_routes import RouteCounters, ServedSources, routes_of
+from ingest.services.http.api_routes import RouteCounters, routes_of
+from ingest.services.http.served_sources import ServedSources
 from ingest.settings import load_settings
 
 NO: Any = None

@@ -36,6 +36,10 @@ class InvalidInput(UserError):
     code = "invalid_body"
 
 
+class WorkersDiffer(UserError):
+    """Workers use another version of a file that the behaviour of the source depends on. No change was made."""
+
+
 class AccessDenied(UserError):
     """An account of ours lacks a right on a server. The message contains the object and the remedy.
 

@@ -23,7 +23,7 @@ from ingest.domain.deliveries.delivery import (
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.domain.orders.order_history import RecordedEvent
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
@@ -85,9 +85,9 @@ class Liveness(Protocol):
     """The liveness of this process, implemented by `ingest.queue.consume.consumer`."""
 
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
-        """Report that this consumer is alive, for the next `lifetime` seconds, and the reasons why it does not work, if any.
+        """Report that this consumer is alive, for the next `lifetime` seconds, with its report.
 
         The time that this process assumes keeps the queue's clock steady while the clock of the server is set.
         """

@@ -1,5 +1,6 @@
 """The servers and names that every operation needs to find the orders."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -20,6 +21,7 @@ class Backends:
         results_age: seconds for which results are kept.
         keeps_history: whether the history of orders is kept.
         quota: the name of a quota that several sources share. Empty if the source has a separate one.
+        versions: returns the versions of the files that the behaviour of the source depends on, see `ProcessReport`.
     """
 
     redis_url: str = field(repr=False)
@@ -33,6 +35,7 @@ class Backends:
     results_age: float = 86_400.0
     keeps_history: bool = False
     quota: str = ""
+    versions: Callable[[], Mapping[str, str]] = field(default=dict, repr=False, compare=False)
 
     @property
     def deployment(self) -> str:
@@ -54,6 +57,7 @@ class Backends:
             settings.results_age,
             settings.history > 0,
             settings.upstream_quota or "",
+            settings.current_versions,
         )
 
     @classmethod

@@ -55,6 +55,7 @@ STATUS_OF = {
     "backfill_not_found": 404,
     "unknown_process": 404,
     "job_state": 409,
+    "workers_differ": 409,
     "backfill_ended": 409,
     "unfinished_backfill": 409,
     "no_list": 409,
@@ -72,6 +73,7 @@ _UNFINISHED = "Another backfill of the source is unfinished, whose number is in 
 _ENTRY = {"dead_letter_not_found": "There is no such dead letter"}
 _PROCESS = {"unknown_process": "No worker process has this name, or nothing with this name is drained"}
 _FILE = {"job_state": "It is no export, or it is not done", "job_output_expired": "The file was deleted"}
+_DIFFER = {"workers_differ": "Workers use another version of a file, and no order was changed"}
 _RESUMED = {"backfill_ended": "It is done", "unfinished_backfill": f"It is running. {_UNFINISHED}"}
 
 
@@ -95,9 +97,9 @@ _DECLARED = (
     _read("orders.history", "Show the history of an order"),
     _read("orders.read", "Show the raw document of an order", Sees.PERSONAL),
     Declaration("orders.erase", "Erase an order for good", Scope.ERASE, is_audited=True),
-    _changed("orders.refetch", "Fetch an order again"),
-    _changed("orders.enqueue", "Fetch many orders again"),
-    _tried("orders.remap", "Rebuild orders from stored documents"),
+    _changed("orders.refetch", "Fetch an order again", errors=_DIFFER),
+    _changed("orders.enqueue", "Fetch many orders again", errors=_DIFFER),
+    _tried("orders.remap", "Rebuild orders from stored documents", _DIFFER),
     _changed("orders.preview", "Preview which fields a fetch would change", Sees.MASKED),
     _read("sources.list", "List the sources"),
     _read("queue.show", "Show the state of the queue"),
@@ -123,7 +125,7 @@ _DECLARED = (
     replace(_changed("log_level", "Change the log level of running workers"), of_all=True),
     _read("jobs.list", "List jobs", Sees.MASKED),
     # The audit log names a job by its kind.
-    Declaration("jobs.start", "Start a job", Scope.OPERATE, Sees.MASKED),
+    Declaration("jobs.start", "Start a job", Scope.OPERATE, Sees.MASKED, errors=_DIFFER),
     _read("jobs.show", "Show a job", Sees.MASKED, _JOB),
     replace(_read("jobs.read", "Show the result of a preview", Sees.MASKED), is_audited=True),
     _read("jobs.download", "Download an export", Sees.PERSONAL, _JOB | _FILE),
@@ -132,7 +134,7 @@ _DECLARED = (
         "jobs.resume",
         "Resume a job",
         Sees.MASKED,
-        _JOB | {"job_state": "It is done, it is running, or it is a backfill"},
+        _JOB | _DIFFER | {"job_state": "It is done, it is running, or it is a backfill"},
     ),
     _read("backfills.list", "List backfills"),
     _tried("backfills.start", "Start a backfill", {"unfinished_backfill": _UNFINISHED} | _NO_LIST),

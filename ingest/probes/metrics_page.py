@@ -30,6 +30,7 @@ from ingest.queue.operate.inspection.servers import owners_of
 from ingest.queue.operate.partition_monitor import read_heartbeats
 from ingest.queue.operate.partition_troubles import noticed_trouble, read_troubles
 from ingest.queue.operate.queue_states import read_states
+from ingest.queue.operate.service_reports import ServiceReports
 from ingest.queue.partitions.layout_record import known_layouts
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.queue.redis.topology import Topology, topology_of
@@ -86,6 +87,7 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                 found = await _layouts(client, names.values())
                 layouts = {queue: layout for queue, layout in found.items() if isinstance(layout, Layout)}
                 controls = await _controls(record)
+                reports = await ServiceReports(client, settings.stream, settings.group).read()
                 states = await _states(client, layouts.values(), settings.group)
                 readable = [queue for queue, state in states.items() if isinstance(state, QueueState)]
                 keys = [Keys.of(queue, settings.group) for queue in readable]
@@ -107,21 +109,18 @@ async def reading_queues(settings: "Settings", sources: Callable[[], Sequence[st
                     continue
                 of_queues = {queue: states[queue] for queue in layouts[stream].queues}
                 known = {queue: state for queue, state in of_queues.items() if isinstance(state, QueueState)}
+                problem = next((each for each in of_queues.values() if isinstance(each, QueueUnavailable)), None)
                 with bound_source(source):
-                    if problem := next(
-                        (each for each in of_queues.values() if isinstance(each, QueueUnavailable)), None
-                    ):
+                    if problem is not None:
                         logs[source].failed(problem)
                     else:
                         logs[source].succeeded()
                 if known:
                     queue = await _observed(source, layouts[stream], known, topology)
-                    found_troubles = await read_troubles(client, settings.group, of_queues)
-                    troubles = {
-                        (_number(layouts[stream], each.queue), each.kind.value): each.server for each in found_troubles
-                    }
+                    noted = await read_troubles(client, settings.group, of_queues)
+                    troubles = {(_number(layouts[stream], each.queue), each.kind.value): each.server for each in noted}
                     is_paused = None if controls is None else controls.pause_of(source, datetime.now(UTC)) is not None
-                    reasons = observed_reasons(queue, [groups[each] for each in known], found_troubles, controls)
+                    reasons = observed_reasons(queue, map(groups.get, known), noted, controls, reports)
                     observed.append(queue._replace(is_paused=is_paused, troubles=troubles, reasons=reasons))
             return [QueueCollector(observed)] if observed else []
 

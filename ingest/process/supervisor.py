@@ -99,6 +99,14 @@ class Supervisor:
         _log.info("stopped", failed=self._failed)
         return 1 if self._failed else 0
 
+    def replace(self, children: Sequence[Child]) -> None:
+        """Start these children, and stop those that run, which finish their work without being started again."""
+        for child in self._children:
+            child.is_kept, child.start_at = False, NEVER
+            if child.pid:
+                os.kill(child.pid, signal.SIGTERM)
+        self._children = [*(child for child in self._children if child.pid), *children]
+
     def _pause(self) -> float | None:
         """Return the seconds until something is due, or None to wait for signals only."""
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]

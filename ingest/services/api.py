@@ -1,6 +1,7 @@
 """The composition root of `ingest api`: builds the server from the settings, and owns the order of start and stop."""
 
 import asyncio
+import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -35,10 +36,14 @@ from ingest.process.lifecycle import (
     stop_on,
 )
 from ingest.process.supervisor import Supervisor
+from ingest.queue.operate.service_reports import ServiceReports
 from ingest.services.http.api_connections import RouteConnections, open_connections
-from ingest.services.http.api_routes import ORIGINS, RouteCounters, ServedSources, routes_of
+from ingest.services.http.api_reload import ApiReload
+from ingest.services.http.api_routes import ORIGINS, RouteCounters, routes_of
 from ingest.services.http.console import console_of, console_secret, random_secret
+from ingest.services.http.served_sources import ServedSources, identities
 from ingest.services.producers import open_producer
+from ingest.services.reporting import Reporting
 from ingest.services.tracing import require_tracing, tracing_of
 from ingest.settings import Settings
 from ingest.telemetry.api_metrics import CONSOLE, ApiMetrics, ApiSeries
@@ -68,22 +73,30 @@ def run_api(settings: Settings) -> int:
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
     metrics_listener = listen_for_metrics(settings.metrics_host, settings.api_metrics_port, "INGEST_API_METRICS_PORT")
     allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
-    series = series_of(settings, sources)
-    children = [
-        Child(
-            f"api-{slot}",
-            partial(_api_process, settings, sources, series, buckets, secret, slot, listener),
-            on_death=series.of(slot).restarts.inc,
-            listener=listener,
-        )
-        for slot in range(settings.api_processes)
-    ]
-    if metrics_listener is not None:
-        serve = partial(_metrics_process, settings, series, metrics_listener)
-        children.append(Child("metrics", serve, listener=metrics_listener))
+
+    def children_of(sources: ServedSources) -> list[Child]:
+        series = series_of(settings, sources)
+        children = [
+            Child(
+                f"api-{slot}",
+                partial(_api_process, settings, sources, series, buckets, secret, slot, listener),
+                on_death=series.of(slot).restarts.inc,
+                listener=listener,
+            )
+            for slot in range(settings.api_processes)
+        ]
+        if metrics_listener is not None:
+            serve = partial(_metrics_process, settings, series, metrics_listener)
+            children.append(Child("metrics", serve, listener=metrics_listener))
+        return children
+
+    reload = None
+    if identities(settings, sources.settings.values()):
+        reload = ApiReload(settings, sources, lambda changed: supervisor.replace(children_of(changed)))
+    supervisor = Supervisor(children_of(sources), settings.shutdown_grace, reload=reload)
     host, port = listener.getsockname()[:2]
     _log.info("listening", url=f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
-    return Supervisor(children, settings.shutdown_grace).run()
+    return supervisor.run()
 
 
 def check_access(settings: Settings) -> None:
@@ -171,8 +184,11 @@ async def serving_api(
     files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
     if tls is not None:
         files.append(tls.watched())
+    name = f"{socket.gethostname()}-{os.getpid()}"
     async with open_connections(settings, sources.settings) as connections, watching(files):
-        counters = RouteCounters(metrics.accepted, metrics.webhooks)
+        reports = ServiceReports(connections.redis, settings.stream, settings.group)
+        reporting = Reporting(reports, "ingest api", name, sources.rejected)
+        counters = RouteCounters(metrics.accepted, metrics.webhooks, reporting.webhooks)
         described = routes_of(settings, sources, connections, counters)
         routes = traced_routes(described, current_tracing())
         if settings.console == "on":
@@ -182,7 +198,7 @@ async def serving_api(
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)
-        async with listening:
+        async with listening, reporting.running():
             yield
 
 

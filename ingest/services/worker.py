@@ -57,7 +57,8 @@ def run_worker(loaded: LoadedSettings, read_again: ReadAgain) -> int:
         _log.error("source_failed", source=name, problem=problem, retry_in=RETRY_AFTER)
     settings, sources = loaded.settings, loaded.sources
     # If all sources have errors, these are reported here once. Otherwise, each process tries the sources with errors again.
-    configured, _ = configured_sources(settings, sources)
+    configured, unusable = configured_sources(settings, sources)
+    loaded = loaded._replace(rejected={**loaded.rejected, **unusable})
     listener = listen_for_metrics(settings.metrics_host, settings.metrics_port, "INGEST_METRICS_PORT")
     if not asyncio.run(
         done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, sources, listener))
@@ -179,7 +180,7 @@ def _worker_process(
         # From the start, because the loop's iterations prove that this process is alive while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with tracing_of(settings, "worker"):
-                process = ProcessSources(settings, loaded.sources, configured, published, shared_metrics, slot, name)
+                process = ProcessSources(loaded, configured, published, shared_metrics, slot, name)
                 await process.run(shutdown, partial(metrics.ready.set, 1.0))
 
     return run_to_the_end(main)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ingest.domain.operating.source_state import ProcessReport
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.clock import steady
@@ -86,6 +87,7 @@ def build_worker(
         ports, traces = traced_ports(ports, ports.tracing, source.name)
     queue, pace = ports.queue, ports.pace
     held = Held(clock=lease_clock, traces=traces)
+    versions = settings.versions
     reads = ReadsInFlight()
     heartbeats = Heartbeats(
         queue.liveness,
@@ -93,7 +95,8 @@ def build_worker(
         settings.claim_idle,
         settings.heartbeat_ttl,
         ports.clock,
-        lambda: reasons.current(),  # noqa: PLW0108  made below from parts that need heartbeats
+        # Made below from parts that need heartbeats.
+        lambda: ProcessReport(reasons.current(), versions),
         clock=lease_clock,
     )
     circuit = CircuitBreaker(

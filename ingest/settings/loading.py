@@ -28,6 +28,7 @@ from ingest.settings.topics.telemetry import TelemetrySettings
 from ingest.settings.topics.upstream import UpstreamSettings
 from ingest.settings.topics.worker import WorkerSettings
 from ingest.settings.variables import DOT_ENV, NamedFiles, files_of, require_trusted_dot_env
+from ingest.settings.versions import table_versions, versions_of
 
 
 class Settings(
@@ -47,6 +48,7 @@ class Settings(
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
     _source: str = PrivateAttr(UNNAMED)
     _webhook: Mapping[str, Any] | None = PrivateAttr(None)
+    _version: str = PrivateAttr("")
     _overrides: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
     model_config = SettingsConfigDict(
@@ -85,6 +87,7 @@ class Settings(
         values: Mapping[str, Any],
         files: Mapping[str, Path] = MappingProxyType({}),
         webhook: Mapping[str, Any] | None = None,
+        version: str = "",
     ) -> "Settings":
         """Return the settings of a named source: these, with its own queue and its own values.
 
@@ -93,6 +96,7 @@ class Settings(
             values: validated, by the name of the setting.
             files: that secrets were read from, by the name of the setting.
             webhook: the table of its webhook.
+            version: of its table.
         """
         values = {key: value for key, value in values.items() if value is not None}
         values |= {key: value for key, value in self._overrides.items() if describes_source(key)}
@@ -100,6 +104,7 @@ class Settings(
         settings = self.model_copy(update={**values, "stream": queue_of(self.stream, name)})
         settings._source = name  # noqa: SLF001  of the same class, as below
         settings._webhook = webhook  # noqa: SLF001
+        settings._version = version  # noqa: SLF001
         settings._files = {**self._files, **files}  # noqa: SLF001
         return settings
 
@@ -122,6 +127,23 @@ class Settings(
             if not name.lstrip().startswith("{") and ("/" in name or name.endswith(".toml"))
         ]
         return {file: identity_of(file) for file in files}
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """A digest of each file that the behaviour of the source depends on now, by its name, and of its table as it was read."""
+        own = {Path(self.sources).name: self._version} if self.sources is not None and self._version else {}
+        return own | versions_of(self.followed, self.transform)
+
+    def current_versions(self) -> Mapping[str, str]:
+        """As `versions`, with the table as it is now.
+
+        Raises:
+            ConfigError: the sources file cannot be used.
+        """
+        if not self.source:
+            return self.versions
+        file = Path(self.sources or "")
+        return {**self.versions, file.name: table_versions(file).get(self.source, "")}
 
     def remember_origins(self, overrides: Mapping[str, Any]) -> None:
         """Record the values of the command line, and those from files, because a worker reloads some of them when they change."""

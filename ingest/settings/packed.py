@@ -69,6 +69,11 @@ class Values:
         """See `Settings.file_of`."""
         return self._files.get(name)
 
+    def current_versions(self) -> Mapping[str, str]:
+        """The versions that this process uses."""
+        versions: Mapping[str, str] = self.__dict__["versions"]
+        return versions
+
     def parts(self) -> "_Parts":
         """Return the parts that these values were made of."""
         values = {name: value for name, value in vars(self).items() if name not in {"_files", "source"}}
@@ -104,6 +109,8 @@ def _parts(settings: "Settings | Values") -> _Parts:
     files = {name: file for name in values if (file := settings.file_of(name)) is not None}
     # So that a source with another content of one of them is not equal.
     plain["followed"] = settings.followed
+    # Read before the files are used, so that a later change is not reported as used.
+    plain["versions"] = settings.versions
     return plain, files, settings.source
 
 

@@ -17,12 +17,14 @@ from ingest.settings import PREFIX
 from ingest.settings.kinds.expansion import expand, kind_of
 from ingest.settings.names import is_of_file, key_of
 from ingest.settings.source_values import SourceValues, TableProblem, values_of, values_without_secrets
+from ingest.settings.versions import version_of_table
 
 if TYPE_CHECKING:
     from ingest.settings.loading import Settings
 
 MOST_SOURCES = 1_000
 """Each source costs memory and connections in every worker process."""
+Read = Callable[[Any, Path], SourceValues]
 _LARGEST = 4 * 1024 * 1024
 
 
@@ -69,7 +71,7 @@ def source_settings(settings: "Settings", only: Collection[str] | None = None) -
 
 
 def usable_source_settings(
-    settings: "Settings", only: Collection[str] | None = None
+    settings: "Settings", only: Collection[str] | None = None, read: Read = values_of
 ) -> "tuple[dict[str, Settings], dict[str, str]]":
     """As `source_settings`, but one source that cannot be used does not keep the others from running.
 
@@ -77,13 +79,10 @@ def usable_source_settings(
         The settings of the usable sources, and the problems of the others, by name.
 
     Raises:
-        ConfigError: the file cannot be used, or not one source in it.
+        ConfigError: the file cannot be used.
     """
     rejected: dict[str, str] = {}
-    sources = _settings_of(settings, values_of, only, rejected)
-    if not sources:
-        raise ConfigError("; ".join(rejected.values()))
-    return sources, rejected
+    return _settings_of(settings, read, only, rejected), rejected
 
 
 def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":
@@ -97,7 +96,7 @@ def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings
 
 def _settings_of(
     settings: "Settings",
-    read: Callable[[Any, Path], SourceValues],
+    read: Read,
     only: Collection[str] | None = None,
     rejected: dict[str, str] | None = None,
 ) -> "dict[str, Settings]":
@@ -112,7 +111,8 @@ def _settings_of(
         try:
             with _located(file, text, ("sources", name)):
                 found = _values_in(table, file.parent, read)
-                own = settings.of_source(name, found.values, found.files, found.webhook)
+                version = version_of_table(table)
+                own = settings.of_source(name, found.values, found.files, found.webhook, version)
                 sources[name] = _with_placeholder(own) if read is values_of else own
         except ConfigError as error:
             if rejected is None:
@@ -123,7 +123,7 @@ def _settings_of(
     return sources
 
 
-def _values_in(table: Any, folder: Path, read: Callable[[Any, Path], SourceValues]) -> SourceValues:
+def _values_in(table: Any, folder: Path, read: Read) -> SourceValues:
     """Return the values in a table, which may be of a known kind."""
     expanded = expand(table)
     try:

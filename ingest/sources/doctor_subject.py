@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import document_of
 from ingest.domain.orders.order import Order
@@ -14,7 +15,7 @@ from ingest.operations.doctor.examine import SourceSubject, Subject
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
-from ingest.settings.source_file import source_settings
+from ingest.settings.source_file import usable_source_settings
 from ingest.sources.documents import decoder_of
 from ingest.sources.from_settings import check_files, source_of
 from ingest.sources.opening import fetching_by
@@ -59,16 +60,27 @@ def subject_of(
     Raises:
         ConfigError: settings do not fit together, or a file that they name cannot be used.
     """
-    configured = source_settings(settings)
-    chosen = chosen_sources(names, configured)
+    configured, rejected = usable_source_settings(settings)
+    chosen = chosen_sources(names, [*configured, *rejected])
     if order_id is not None and len(chosen) > 1:
         chosen_source(None, chosen)
+    found = []
+    for name in chosen:
+        if name in rejected:
+            continue
+        try:
+            found.append(_source_subject(configured[name], order_id, environ))
+        except ConfigError as error:
+            if not name:
+                raise
+            rejected[name] = str(error)
     return Subject(
         settings,
         unknown_settings(environ, names_in_dot_env()),
-        frozenset(configured),
-        [_source_subject(configured[name], order_id, environ) for name in chosen],
+        frozenset(configured | rejected),
+        found,
         Machine.here(),
+        {name: problem for name, problem in rejected.items() if name in chosen},
     )
 
 

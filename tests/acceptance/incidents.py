@@ -285,6 +285,18 @@ async def paused(stage: Stage) -> AsyncIterator[None]:
     yield
 
 
+def configured(lines: str) -> Callable[[Stage], AbstractAsyncContextManager[None]]:
+    """The source has these further lines in the sources file."""
+
+    @asynccontextmanager
+    async def change(stage: Stage) -> AsyncIterator[None]:
+        (stage.folder / "own.toml").write_text("[order")
+        stage.configure(lines)
+        yield
+
+    return change
+
+
 INCIDENTS: Mapping[str, Incident] = {
     "full disk": Incident(
         full_disk, "store_unavailable", "postgres", "No space left on device", r'"unavailable".*No space left'
@@ -333,6 +345,23 @@ INCIDENTS: Mapping[str, Incident] = {
     "hanging shop": Incident(shop_that(lambda _: None), "", SHOP, "no response", "no_response"),
     "credential rejected": Incident(
         shop_that(lambda _: web.Response(status=401)), "circuit_open", SHOP, "HTTP 401", '"circuit_opened".*HTTP 401'
+    ),
+    "mapping rejected": Incident(
+        configured('mapping = "own.toml"'), "rejected", SHOP, r"own\.toml", r'"sources_not_reloaded".*own\.toml'
+    ),
+    "secret missing": Incident(
+        configured('upstream.token_file = "missing"'),
+        "rejected",
+        SHOP,
+        "token_file",
+        r'"sources_not_reloaded".*/missing',
+    ),
+    "API process behind the file": Incident(
+        configured('webhook = { profile = "nonsense", secret_files = ["secret"] }'),
+        "rejected",
+        SHOP,
+        r"sources\.toml.*webhook\.profile",
+        "",
     ),
     "workers gone": Incident(workers_gone, "no_worker", SHOP, "no worker", ""),
     "source paused": Incident(paused, "paused", SHOP, "paused.*stocktaking", '"source_paused"'),

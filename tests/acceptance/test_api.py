@@ -1,6 +1,7 @@
 """The real `ingest api` as processes: shared, killed and stopped, with rejected, slow and idle clients."""
 
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -182,6 +183,120 @@ async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(start: 
         assert "a.secret" in (await api.says("secret_not_reloaded"))["settings"]
         (tmp_path / "a.secret").write_text(made.SECRET)
         await eventually(lambda: responds("a", 200, "accepted"), within=60)
+    assert await api.stop() == 0
+
+
+def described(*names: str, **lines: str) -> str:
+    """The sources file with these sources, and with a further line of TOML in their sections."""
+    return "".join(
+        f'[sources.{name}]\n{lines.get(name, "")}\nupstream.url = "https://{name}.example/{{order_id}}"\n'
+        for name in names
+    )
+
+
+async def status_of(http: aiohttp.ClientSession, url: str, body: bytes) -> int:
+    """The status of a webhook's response, or 0 if the connection was closed before the body was sent."""
+    try:
+        async with http.post(url, data=body, headers=made.shopify(body)) as response:
+            return response.status
+    except aiohttp.ClientOSError:
+        return 0
+
+
+WEBHOOK = 'webhook = { profile = "shopify", secret_files = ["secret"] }'
+
+
+async def test_the_processes_follow_the_sources_file_without_rejecting_a_request(start: Start, tmp_path: Path) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    (tmp_path / "secret").write_text(made.SECRET)
+    sources.write_text(described("a"))
+    api = start(sources=sources, api_processes=2)
+    url = await url_of(api)
+    async with alone() as http:
+
+        async def responds(path: str, wanted: int) -> bool:
+            async with http.get(f"{url}/v1/sources") as response:
+                assert response.status == 200
+            # Both processes have changed.
+            return [await status_of(http, f"{url}{path}", body) for _ in range(8)] == [wanted] * 8
+
+        await eventually(lambda: responds("/v1/webhooks/b", 404))
+        sources.write_text(described("a", "b", b=WEBHOOK))
+        await eventually(lambda: responds("/v1/webhooks/b", 200), within=60)
+        sources.write_text("[sources")
+        assert "not TOML" in (await api.says("sources_not_reloaded"))["problem"]
+        await eventually(lambda: responds("/v1/webhooks/b", 200), within=60)
+        sources.write_text(described("a"))
+        await eventually(lambda: responds("/v1/webhooks/b", 404), within=60)
+
+    assert [each["added"] for each in api.events("sources_reloaded")] == [["b"], []]
+    assert await api.stop() == 0
+
+
+@pytest.mark.parametrize("error", ['webhook = { profile = "nonsense" }', 'mapping = "own.toml"', "nonsense = 1"])
+async def test_a_source_that_cannot_be_used_keeps_no_other_source_down(
+    start: Start, tmp_path: Path, error: str
+) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    (tmp_path / "secret").write_text(made.SECRET)
+    (tmp_path / "own.toml").write_text("[order")
+    sources.write_text(described("a", "b", a=f"{error}\n{'' if 'webhook' in error else WEBHOOK}", b=WEBHOOK))
+    api = start(sources=sources)
+    url = await url_of(api)
+    async with alone() as http:
+
+        async def responds(name: str, status: int) -> bool:
+            return await status_of(http, f"{url}/v1/webhooks/{name}", body) == status
+
+        await eventually(lambda: responds("b", 200), within=60)
+        await eventually(lambda: responds("a", 503), within=60)
+        assert (await api.says("source_failed"))["source"] == "a"
+        sources.write_text(described("a", "b", a=WEBHOOK, b=WEBHOOK))
+        await eventually(lambda: responds("a", 200), within=60)
+    assert await api.stop() == 0
+
+
+async def test_each_view_shows_when_a_webhook_was_accepted_and_why_others_were_rejected(
+    cli: Cli, start: Start, tmp_path: Path
+) -> None:
+    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
+    (tmp_path / "secret").write_text(made.SECRET)
+    sources.write_text(described("a", "b", a=WEBHOOK, b=WEBHOOK))
+    api = start(sources=sources, api_processes=2)
+    url = await url_of(api)
+    env = {"INGEST_SOURCES": str(sources), "COLUMNS": "200"}
+    async with alone() as http:
+
+        async def responds(headers: dict[str, str], status: int) -> bool:
+            async with http.post(f"{url}/v1/webhooks/a", data=body, headers=headers) as response:
+                return response.status == status
+
+        await eventually(lambda: responds(made.shopify(body), 200))
+        for _ in range(3):
+            assert await responds({**made.shopify(body), "X-Shopify-Hmac-Sha256": "wrong"}, 401)
+
+        async def is_shown(*arguments: str) -> bool:
+            done = await asyncio.to_thread(cli.run, *arguments, env=env)
+            text = " ".join(done.stdout.split())
+            return "webhooks rejected within an hour: 3 bad_signature" in text and "webhooks of b" not in text
+
+        async def is_in_console() -> bool:
+            async with http.get(f"{url}/console/sources/show?source=a") as response:
+                text = " ".join((await response.text()).split())
+            return "last accepted" in text and "rejected within an hour: 3 bad_signature" in text
+
+        await eventually(lambda: is_shown("source", "list"), within=60)
+        await eventually(lambda: is_shown("doctor"), within=60)
+        await eventually(is_in_console, within=60)
+        done = await asyncio.to_thread(cli.run, "source", "list", "--json", env=env)
+        shown = {each["source"]: each["webhooks"] for each in map(json.loads, done.stdout.splitlines())}
+        assert shown["a"]["rejected"] == {"bad_signature": 3}
+        assert shown["a"]["accepted_at"] is not None
+        assert shown["b"] is None
+        # A new process continues the counts.
+        sources.write_text(described("a", "b", a=f"coalesce = '1s'\n{WEBHOOK}", b=WEBHOOK))
+        await api.says("sources_reloaded")
+        assert await is_shown("source", "list")
     assert await api.stop() == 0
 
 

@@ -1,8 +1,10 @@
 """The files that a source depends on, corrected while real workers run."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from acceptance.commands import Workers, closing_workers
@@ -47,6 +49,56 @@ async def test_orders_are_right_after_a_wrong_mapping_is_corrected_and_they_are_
     reloaded = await command.says("sources_reloaded")
     assert reloaded["file"] == str(mapping)
     assert await command.stop() == 0
+
+
+async def test_orders_are_not_fetched_again_before_the_workers_use_the_corrected_mapping(
+    cli: Cli, scene: Scene, workers: Workers, mapping: Path
+) -> None:
+    """The operator does not wait for the workers, and repeats what is refused."""
+    command = workers.start(processes=2)
+    await run(cli, workers, "enqueue", *ORDERS)
+    await eventually(lambda: are_stored(scene, "wrong"), within=60.0)
+    written(mapping, MAPPING.format(country="right"))
+
+    refused = list[str]()
+    for arguments in (["--status", "placed"], ["--status", "cancelled"], ORDERS[:1]):
+        fetch = partial(cli.run, "order", "refetch", *arguments, "--yes", env=workers.env)
+
+        async def is_accepted(fetch: Callable[[], CompletedProcess[str]] = fetch) -> bool:
+            done = await asyncio.to_thread(fetch)
+            refused.extend([done.stderr] if done.returncode else [])
+            return not done.returncode
+
+        await eventually(is_accepted, within=60.0)
+
+    await eventually(lambda: are_stored(scene, "right"), within=60.0)
+    assert all("use another version of own.toml" in each for each in refused), refused
+    assert await command.stop() == 0
+
+
+async def test_a_mapping_that_no_worker_uses_is_named_before_orders_are_fetched_or_remapped(
+    cli: Cli, scene: Scene, workers: Workers, mapping: Path
+) -> None:
+    command = workers.start(processes=2)
+    await run(cli, workers, "enqueue", *ORDERS)
+    await eventually(lambda: are_stored(scene, "wrong"), within=60.0)
+
+    written(mapping, "[order")
+
+    named = "2 workers use another version of own.toml"
+    for arguments in (["order", "refetch", "--status", "placed", "--yes"], ["order", "refetch", ORDERS[0]], ["status"]):
+        done = await asyncio.to_thread(cli.run, *arguments, env=workers.env)
+        assert named in done.stderr + done.stdout, (arguments, done.stderr, done.stdout)
+        assert arguments == ["status"] or done.returncode == 1
+    written(mapping, MAPPING.format(country="wrong"))
+    await eventually(lambda: are_told_nothing(cli, workers, named), within=60.0)
+    assert await command.stop() == 0
+
+
+async def are_told_nothing(cli: Cli, workers: Workers, text: str) -> bool:
+    """Whether the state is reported without a text."""
+    done = await asyncio.to_thread(cli.run, "status", env=workers.env)
+    return text not in done.stdout + done.stderr
 
 
 async def test_a_mapping_that_cannot_be_used_changes_nothing_and_is_reported(

@@ -1,6 +1,7 @@
 """The real `ingest worker` with several sources, whose APIs and queues are separate, so a failure of one does not affect the others."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -120,7 +121,7 @@ async def test_a_source_that_cannot_be_opened_does_not_hold_up_the_others(
 
 
 async def test_a_missing_secret_and_a_broken_mapping_keep_no_other_source_down_at_start(
-    shops: Shops, workers: Workers, tmp_path: Path
+    cli: Cli, shops: Shops, workers: Workers, tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text("[order")
     shops.write(a='upstream.token_file = "token"', b='mapping = "own.toml"')
@@ -132,10 +133,17 @@ async def test_a_missing_secret_and_a_broken_mapping_keep_no_other_source_down_a
     assert "token" in (await command.says("source_failed", source="a"))["problem"]
     assert "own.toml" in (await command.says("source_failed", source="b"))["problem"]
     await shops.stored("c", ids(5, "c"), within=60)
+
+    async def states(*wanted: str) -> bool:
+        found = await asyncio.to_thread(cli.run, "status", "--json", env=workers.env)
+        return [each["condition"]["state"] for each in json.loads(found.stdout)["sources"]] == [*wanted]
+
+    await eventually(lambda: states("rejected", "rejected", "idle"), within=60)
     (tmp_path / "token").write_text("a-token")
     (tmp_path / "own.toml").write_text(MAPPING.format(country="NO"))
     for name in "ab":
         await shops.stored(name, ids(5, name), within=60)
+    await eventually(lambda: states("idle", "idle", "idle"), within=60)
     assert await command.stop() == 0
 
 

@@ -13,7 +13,7 @@ from support import eventually
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.operating.source_state import Reason, State
+from ingest.domain.operating.source_state import ProcessReport, Reason, State
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partition_monitor import PartitionMonitor
@@ -351,7 +351,7 @@ async def test_the_reasons_of_a_consumer_are_reported_until_a_heartbeat_without_
     monitor: PartitionMonitor, consumer: Consumer
 ) -> None:
     reason = Reason(State.CIRCUIT_OPEN, "HTTP 401", 1_700_000_000.0, "external API")
-    await consumer.heartbeat(60.0, reasons=[reason])
+    await consumer.heartbeat(60.0, report=ProcessReport([reason]))
     [hindered] = await monitor.consumers()
     await consumer.heartbeat(60.0)
 
@@ -366,7 +366,7 @@ async def test_the_reasons_of_a_consumer_are_reported_until_a_heartbeat_without_
 async def test_the_reasons_of_a_consumer_that_is_not_alive_are_not_reported(
     monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    await consumer.heartbeat(60.0, reasons=[Reason(State.CIRCUIT_OPEN, "HTTP 401")])
+    await consumer.heartbeat(60.0, report=ProcessReport([Reason(State.CIRCUIT_OPEN, "HTTP 401")]))
     seconds, _ = await redis.time()
     await redis.zadd(keys.alive, {consumer.name: (seconds - 1) * 1000})
 
@@ -388,7 +388,7 @@ async def test_a_report_that_cannot_be_read_is_none(
 
 
 async def test_reasons_end_with_the_heartbeat(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await consumer.heartbeat(0.05, reasons=[Reason(State.CIRCUIT_OPEN, "HTTP 401")])
+    await consumer.heartbeat(0.05, report=ProcessReport([Reason(State.CIRCUIT_OPEN, "HTTP 401")]))
 
     async def gone() -> bool:
         return not await redis.exists(f"{keys.circuit}{consumer.name}")

@@ -37,6 +37,7 @@ _NEED_TROUBLE = (
     "job:ingest_api_requests_failed:ratio_rate5m",
     "IngestApiErrors",
     "IngestWebhookSignatures",
+    "IngestWebhooksRejected",
     "IngestTotalDifferences",
     # Only for a queue with several partitions.
     "job_source_partition:ingest_partition_depth:max",

@@ -14,7 +14,7 @@ from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, E
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,13 +153,13 @@ class MemoryQueue:
 
     @_over_the_network
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
         del clock  # the group's never jumps
         group, now = self.group, self.group.clock()
         group.reasons.pop(self.name, None)
-        if reasons:
-            group.reasons[self.name] = [*reasons]
+        if report.reasons:
+            group.reasons[self.name] = [*report.reasons]
         is_first = group.heard_until.get(self.name, 0.0) <= now
         group.heard_until[self.name] = now + lifetime
         if is_first:

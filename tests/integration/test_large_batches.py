@@ -13,7 +13,7 @@ from support import connected, eventually
 
 from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import Effect, Heartbeat
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.domain.orders.order_row import OrderRow
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
@@ -210,9 +210,9 @@ class Watched(Consumer):
     first = 0
 
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
-        heartbeat = await super().heartbeat(lifetime, clock, reasons)
+        heartbeat = await super().heartbeat(lifetime, clock, report)
         type(self).first += heartbeat.is_first
         return heartbeat
 

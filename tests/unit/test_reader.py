@@ -60,8 +60,8 @@ class Source:
         self.asked.append(("claim_abandoned", count))
         return Abandoned([], [])
 
-    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time, reasons: object = ()) -> Heartbeat:
-        del clock, reasons
+    async def heartbeat(self, lifetime: float, clock: ClockBounds = unknown_time, report: object = None) -> Heartbeat:
+        del clock, report
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:

@@ -14,6 +14,7 @@ from ingest.domain.errors import (
     StoreTooSlow,
     StoreUnavailable,
     UserError,
+    WorkersDiffer,
 )
 from ingest.telemetry.logs import get_logger
 
@@ -34,6 +35,8 @@ def as_problems() -> Iterator[None]:
     except StoreTooSlow as error:
         detail = "the query took too long: use fewer or other filters, or add an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
+    except WorkersDiffer as error:
+        raise Problem(409, "workers_differ", str(error)) from error
     except InvalidInput as error:
         raise Problem(422, error.code, str(error)) from error
     except StoreUnavailable as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -20,6 +20,7 @@ from ingest.api.webhooks.reception import ReceivedOrders, Refused, read_webhook
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import Unavailable
+from ingest.domain.operating.service_report import WebhookCounts
 from ingest.domain.webhook_result import WebhookResult
 from ingest.operations.control.producer_admission import ProducerAdmission
 from ingest.queue.produce.producer import Producer
@@ -109,11 +110,15 @@ class WebhookRoutes:
         receivers: The receivers by the name of the webhook.
         limits: The limits of bodies.
         counters: The counters by webhook and result.
+        unusable: The names of sources whose configuration is rejected. They may have a webhook.
+        reported: The counts by source that this process reports to the other views.
     """
 
     receivers: Mapping[str, Receiver]
     limits: BodyLimits
     counters: Mapping[tuple[str, str], Counter]
+    unusable: Collection[str] = ()
+    reported: dict[str, WebhookCounts] = field(default_factory=dict)
     log_limit: LogLimit = field(default_factory=lambda: LogLimit(_LOG_EVERY))
 
     def routes(self) -> Sequence[Route]:
@@ -171,7 +176,11 @@ class WebhookRoutes:
         return web.Response(text=response.text, content_type=JSON if response.is_json else TEXT_PLAIN)
 
     def _receiver(self, request: web.Request) -> Receiver:
-        receiver = self.receivers.get(request.match_info["webhook"])
+        name = request.match_info["webhook"]
+        receiver = self.receivers.get(name)
+        if receiver is None and name in self.unusable:
+            # The sender tries again. After a 404, some senders remove the webhook.
+            raise busy(503, "unusable_configuration", "the configuration of the source cannot be used", _NO_SECRET)
         if receiver is None:
             # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
             raise Problem(404, "unknown_webhook", "there is no such webhook")
@@ -214,10 +223,13 @@ class WebhookRoutes:
 
     def _count(self, receiver: Receiver, result: WebhookResult) -> None:
         self.counters[receiver.webhook.name, result].inc()
+        if result in {WebhookResult.ACCEPTED, WebhookResult.DUPLICATE, WebhookResult.IGNORED}:
+            self.reported.setdefault(receiver.source, WebhookCounts()).accepted_at = time.time()
 
     def _log_refused(self, receiver: Receiver, refused: Refused) -> None:
-        """Log it once a minute for each webhook and reason."""
+        """Count the reason, and log it once a minute for each webhook and reason."""
         name = receiver.webhook.name
+        self.reported.setdefault(receiver.source, WebhookCounts()).reject(refused.code, time.time())
         if not self.log_limit.is_due(name, refused.code):
             return
         # A signed request that cannot be read cannot be read when it is sent again. The webhook's table has to be changed.

@@ -25,7 +25,7 @@ from ingest.domain.deliveries.delivery import (
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Fetched
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 
@@ -71,10 +71,10 @@ class MemoryQueue:
         raise NotImplementedError(f"cannot keep {len(finished)} results")
 
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
         """Return the local time."""
-        del lifetime, clock, reasons
+        del lifetime, clock, report
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.options import Sources
+from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from ingest.services.workers.sources_reload import ReadAgain
@@ -77,4 +78,7 @@ def _chosen(settings: "Settings", names: list[str] | None) -> "tuple[dict[str, S
     from ingest.settings.source_file import source_names, usable_source_settings
 
     # A worker of a few sources does not need the secrets of the others.
-    return usable_source_settings(settings, chosen_sources(names, source_names(settings)))
+    sources, rejected = usable_source_settings(settings, chosen_sources(names, source_names(settings)))
+    if not sources:
+        raise ConfigError("; ".join(rejected.values()))
+    return sources, rejected

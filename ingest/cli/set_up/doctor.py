@@ -14,6 +14,7 @@ from ingest.cli.terminal.findings import COLOURS, colours_on, lines_of
 from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import counted, printable_json
 from ingest.cli.terminal.width import width_of
+from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def doctor(
     external API: the given order, or a queued or stored one. Without any, it only requests a token, if the API uses one.
     With several sources, it checks Redis and PostgreSQL once, and the external API and the settings of each source.
 
-    The exit code is 1 if there is an error, and 2 if a setting cannot be used. Warnings leave it 0.
+    The exit code is 1 if there is an error, and 2 if a setting cannot be used that all sources share. Warnings leave it 0.
 
     Examples:
     `ingest doctor` checks the configured servers and settings. Without errors or warnings it prints one line.
@@ -67,8 +68,13 @@ def doctor(
         if each.settings.transform is not None:
             from ingest.mapping.transforms.process_pool import check_function
 
-            with naming_keys_of(each.settings.source):
-                run_interruptible(check_function(each.settings.transform, each.settings.transform_memory))
+            try:
+                with naming_keys_of(each.settings.source):
+                    run_interruptible(check_function(each.settings.transform, each.settings.transform_memory))
+            except ConfigError as error:
+                if not each.settings.source:
+                    raise
+                subject.rejected[each.settings.source] = str(error)
     findings = run_interruptible(examine(subject, timeout))
     if as_json:
         with standard_output() as stream:

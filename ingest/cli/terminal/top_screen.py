@@ -41,7 +41,7 @@ def lines_of(
 ) -> list[Text]:
     """The screen, none of whose lines is wider than `width`. A `height` of None shows everything, without the keys."""
     head = [*_summary(snapshot, width), Text("")]
-    notes = [Text(_cut(f" {line}", width), "yellow") for line in _notes(snapshot)]
+    notes = [Text(_cut(f" {line}", width), "yellow") for line in _notes(snapshot, width)]
     sources = sorted(snapshot.sources, key=SORTS[sort])  # type: ignore[arg-type]  # tuples and texts have an order
     workers = [_worker(name, *found, width) for name, found in _workers(snapshot)]
     keys = [] if height is None else [Text(_cut((_FROZEN if is_frozen else _KEYS).format(sort), width), "dim")]
@@ -153,11 +153,11 @@ def _rank(source: "SourceSnapshot") -> int:
     return list(type(source.state)).index(source.state)
 
 
-def _notes(snapshot: "Snapshot") -> Iterator[str]:
+def _notes(snapshot: "Snapshot", width: int) -> Iterator[str]:
     """What slows down or stops each source."""
     if snapshot.problem:
         return
-    yield from (printable(each.line(snapshot.at)) for each in snapshot.notices)
+    yield from (printable(each.line(snapshot.at, width)) for each in snapshot.notices)
     for each in snapshot.sources:
         name = f"{each.source}: " if each.source else ""
         yield from (f"{name}{note}" for note in _notes_of(each))

@@ -58,7 +58,7 @@ def condition_of(
     pause, drain_of = controls
     reported = merged(reason for reasons in alive.values() for reason in reasons)
     known = {each.server for each in reported}
-    reasons = [*reported, *(each for each in servers if each.server not in known)]
+    reasons = [*reported, *(each for each in servers if not each.server or each.server not in known)]
     reasons += [_of_trouble(each) for each in troubles]
     if not alive:
         reasons.append(Reason(State.NO_WORKER, "no worker is running", last_heartbeat))

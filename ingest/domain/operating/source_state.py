@@ -1,6 +1,6 @@
 """The states of a source, and the reasons why a process does not read, fetch, store or acknowledge its orders."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -53,6 +53,21 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     def line(self) -> str:
         """The server and the cause."""
         return f"{self.server}: {self.text}" if self.server else self.text
+
+
+class ProcessReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process reports it with its heartbeats.
+
+    Attributes:
+        reasons: why it does not work.
+        versions: a digest of each file that the behaviour of the source depends on, by its name, as the process uses it.
+    """
+
+    reasons: Sequence[Reason] = ()
+    versions: Mapping[str, str] = {}
+
+
+NO_REPORT = ProcessReport()
 
 
 def rank(reason: Reason) -> int:

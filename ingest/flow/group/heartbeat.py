@@ -1,4 +1,4 @@
-"""Reports that this process is alive, with the reasons why it does not work, and renews the leases of its deliveries.
+"""Reports that this process is alive, with its report, and renews the leases of its deliveries.
 
 When the heartbeats of a process end, other processes reclaim its entries immediately. In addition, each entry has a lease, in case a
 live process loses track of it. Redis measures the time since an entry was renewed, and renewing resets that clock, so that a slow order
@@ -10,10 +10,10 @@ the order.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ingest.domain.errors import Unavailable
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.flow.availability import until_available
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.held import Held
@@ -34,7 +34,7 @@ class Heartbeats:
         idle: seconds without renewal after which other processes claim an entry.
         lifetime: seconds after a heartbeat until this process counts as dead.
         shared: set to the time of the queue by each heartbeat.
-        reasons: returns the current reasons why this process does not work.
+        report: returns the current report of this process.
         clock: seconds, as in `SharedClock`.
     """
 
@@ -45,7 +45,7 @@ class Heartbeats:
         idle: float,
         lifetime: float,
         shared: SharedClock,
-        reasons: Callable[[], Sequence[Reason]] = tuple,
+        report: Callable[[], ProcessReport] = lambda: NO_REPORT,
         *,
         clock: Callable[[], float] = steady,
     ) -> None:
@@ -56,7 +56,7 @@ class Heartbeats:
         self._shared = shared
         self._clock = clock
         self.consumers = 1
-        self._reasons = reasons
+        self._report = report
         self._sent_at = 0.0
         self._leads = False
         self._is_unsure = False
@@ -109,7 +109,7 @@ class Heartbeats:
 
     async def _send(self) -> None:
         asked_at = self._clock()
-        heartbeat = await self._queue.heartbeat(self._lifetime, self._shared.bounds, self._reasons())
+        heartbeat = await self._queue.heartbeat(self._lifetime, self._shared.bounds, self._report())
         self._shared.sample(heartbeat.now, asked_at)
         self._leads, self.consumers = heartbeat.leads, max(1, heartbeat.consumers)
         # The local clock counts as well, because the reply that reported the break may have been lost.

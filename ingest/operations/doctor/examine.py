@@ -5,7 +5,7 @@ Sources share the servers, which are checked once. The external API and the sett
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ingest.domain.errors import ConfigError, QueueUnavailable, StoreUnavailable
@@ -13,7 +13,7 @@ from ingest.domain.source_name import UNNAMED, names_in_outbox
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import controls, outbox, polls, postgres, removed_sources, servers, states, upstream
 from ingest.operations.doctor import settings as settings_checks
-from ingest.operations.doctor.finding import Finding, Level
+from ingest.operations.doctor.finding import Area, Finding, Level
 from ingest.operations.doctor.settings import Machine
 from ingest.operations.doctor.upstream import UpstreamSubject
 from ingest.operations.state.snapshots import read_snapshot
@@ -62,6 +62,7 @@ class Subject:
         configured: the names of all sources.
         sources: those to examine.
         host: the machine that the workers will run on.
+        rejected: the problem of each source that cannot be examined, by name.
     """
 
     settings: Settings
@@ -69,6 +70,7 @@ class Subject:
     configured: Collection[str]
     sources: Sequence[SourceSubject]
     host: Machine
+    rejected: dict[str, str] = field(default_factory=dict)
 
 
 async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
@@ -89,7 +91,7 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
     )
     reading_controls = asyncio.create_task(_facts(controls.read_controls(backends), within, QueueUnavailable))
     reading_states = asyncio.create_task(
-        read_snapshot([Backends.of(each.settings) for each in subject.sources], checks_store=False)
+        read_snapshot([Backends.of(each) for each in _settings_of_all(subject)], checks_store=False)
     )
     reading_polls = asyncio.create_task(polls.findings(backends.postgres_dsn, names))
     inspecting_outbox = asyncio.create_task(
@@ -145,8 +147,19 @@ async def examine(subject: Subject, within: float = 10.0) -> list[Finding]:
         *outbox.findings(inspecting_outbox.result(), is_configured=settings.outbox_dsn is not None),
         *(finding for examined in examining for finding in examined.result()),
         *settings_checks.findings(settings, subject.unknown, subject.host),
+        *(
+            Finding(Area.SETTINGS, Level.ERROR, problem, "correct it, and run `ingest doctor` again", name)
+            for name, problem in subject.rejected.items()
+        ),
     ]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
+
+
+def _settings_of_all(subject: Subject) -> list[Settings]:
+    """Return the settings of the sources, with only the servers and the queue of those that cannot be used."""
+    usable = {each.settings.source: each.settings for each in subject.sources}
+    others = [name for name in subject.rejected if name not in usable]
+    return [*usable.values(), *(subject.settings.of_source(name, {}) for name in others)]
 
 
 async def _examine_source(

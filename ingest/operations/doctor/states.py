@@ -1,6 +1,7 @@
 """Reports the causes of incidents that worker processes report, one finding for each server or source, as other views do."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ingest.domain.operating.source_state import POSTGRES, REDIS, State
 from ingest.operations.doctor.finding import Area, Checks, Finding
@@ -21,6 +22,7 @@ _ADVICE = {
     State.QUEUE_UNAVAILABLE: "repair Redis. Orders wait, and none is lost",
     State.REJECTED: "correct the configuration of the source",
 }
+_REJECTED = "look for `webhook_refused` in the log of `ingest api`, which contains the reason"
 _AREAS = {POSTGRES: Area.POSTGRES, REDIS: Area.REDIS, "": Area.WORKERS}
 _ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.REJECTED)
 
@@ -35,6 +37,10 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
         is_own = each.reason.server == REDIS and each.reason.since is None
         if not is_own and (each.reason.state is not State.NO_WORKER or waiting):
             yield _finding(each, each.line(snapshot.at))
+    for source in snapshot.sources:
+        if source.webhooks is not None and source.webhooks.rejected:
+            text = f"webhooks rejected within an hour: {source.webhooks.line}"
+            yield replace(Checks(Area.WORKERS).warning(text, _REJECTED), source=source.source)
 
 
 def _finding(notice: Notice, line: str) -> Finding:

@@ -18,6 +18,7 @@ from ingest.operations.rebuilding.refetch import Refetching, ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify
 from ingest.operations.rebuilding.remap_report import RemapReport
 from ingest.operations.rebuilding.remapping import recorded_steps
+from ingest.operations.state.worker_versions import require_same_version
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
 
@@ -92,6 +93,7 @@ class OrderChanges(Changes):
     async def _remapped(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
         if self.open_decoder is None:
             raise UserError("this process has no mapping: run `ingest job resume` where the workers run")
+        await require_same_version(self.servers)
         before, report = self.job.progress, RemapReport()
         async with (
             self.open_decoder() as (decoder, identify),

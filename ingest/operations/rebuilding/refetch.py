@@ -11,6 +11,7 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
+from ingest.operations.state.worker_versions import require_same_version
 from ingest.operations.stored_orders.order_list import id_pages
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
@@ -32,6 +33,7 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
     If the process dies between the two steps, the next document of each order is stored, regardless of its version.
 
     Raises:
+        WorkersDiffer: see `Refetching.open`.
         StoreUnavailable: no change was made, or the response of PostgreSQL was lost.
         QueueUnavailable: the versions are reset, but the orders may not be queued. Call again.
     """
@@ -66,7 +68,12 @@ class Refetching:
     @classmethod
     @asynccontextmanager
     async def open(cls, backends: Backends, actor: str) -> AsyncIterator[Self]:
-        """Open with its own connections."""
+        """Open with its own connections.
+
+        Raises:
+            WorkersDiffer: workers would store the orders by another version of a mapping, for example.
+        """
+        await require_same_version(backends)
         async with (
             Pool.open(backends.postgres_dsn, size=1, timeout=_PATIENT) as pool,
             control_client(backends.redis_url) as client,

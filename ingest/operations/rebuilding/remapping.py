@@ -12,6 +12,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.rebuilding.refetch import ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify, RemapStep, remap_steps
 from ingest.operations.rebuilding.remap_report import RemapReport
+from ingest.operations.state.worker_versions import require_same_version
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
@@ -34,8 +35,10 @@ async def remap_orders(
     """Rebuild the selected orders. See `remap_steps`.
 
     Raises:
+        WorkersDiffer: workers store newer documents by another version of a mapping, for example.
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
+    await require_same_version(backends)
     selection = replace(selection, orders=ending_now(selection.orders))
     async with Pool.open(backends.postgres_dsn, size=1) as pool:
         recorded = recorded_selection(selection)

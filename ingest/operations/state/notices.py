@@ -11,6 +11,9 @@ from ingest.domain.durations import format_duration
 from ingest.domain.operating.condition import Condition
 from ingest.domain.operating.source_state import POSTGRES, REDIS, Reason, State, rank
 
+# Characters of a cause that is shortened.
+_SHORTEST = 60
+
 
 def condition_as_object(condition: Condition) -> dict[str, Any]:
     """Return it for JSON."""
@@ -70,10 +73,13 @@ class Notice:
             parts.append(f"until {datetime.fromtimestamp(self.reason.until, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return ", ".join(parts)
 
-    def line(self, now: datetime) -> str:
-        """The notice in one line."""
-        lasting = self.lasting(now)
-        text = " ".join(self.reason.text.split()) + (f" ({lasting})" if lasting else "")
+    def line(self, now: datetime, width: int = 0) -> str:
+        """The notice in one line. A long cause is shortened, and not the times after it, to fit the `width`."""
+        text, lasting = " ".join(self.reason.text.split()), self.lasting(now)
+        left = width - len(self.subject) - len(lasting) - 6
+        if width and _SHORTEST <= left < len(text):
+            text = f"{text[: left - 1]}…"
+        text += f" ({lasting})" if lasting else ""
         concerned = f", concerns {', '.join(self.sources)}" if _is_shared(self.reason) and self.sources else ""
         advice = f": {self.advice}" if self.advice else ""
         subject = f"{self.subject}: " if self.subject else ""

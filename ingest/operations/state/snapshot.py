@@ -8,6 +8,7 @@ from typing import Self
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
+from ingest.domain.operating.service_report import Webhooks
 from ingest.domain.operating.source_state import State
 from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
 from ingest.operations.state.notices import Notice, notices_of
@@ -29,6 +30,7 @@ class SourceSnapshot:
         tuning: limits that an operator has changed, or None.
         gone: worker processes that this process has seen in the last ten minutes, and that have ended or no longer respond.
         partitions: the state of each partition that can be read, by the name of its queue. Empty with a single partition.
+        webhooks: that the HTTP API has received, or None if there were none.
     """
 
     source: str
@@ -40,6 +42,7 @@ class SourceSnapshot:
     tuning: Tuning | None = None
     gone: Sequence[ConsumerState] = ()
     partitions: Mapping[str, QueueState] = field(default_factory=dict)
+    webhooks: Webhooks | None = None
 
     @property
     def state(self) -> State:

@@ -15,16 +15,19 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.controls import NO_CONTROLS, Controls
+from ingest.domain.operating.service_report import rejections_of, webhooks_of
 from ingest.domain.operating.source_state import REDIS, Reason, State
 from ingest.operations.backends import Backends
 from ingest.operations.state.flow_rates import FlowRates, Rates
 from ingest.operations.state.gone_consumers import GoneConsumers
 from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
 from ingest.operations.state.store_checks import StoreChecks
+from ingest.operations.state.worker_versions import differences
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.operate.monitor import KnownQueue, Monitor
 from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.server_memory import read_memory
+from ingest.queue.operate.service_reports import ServiceReports
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.connections.pool import Pool
@@ -43,6 +46,7 @@ class Snapshots:
         sources: at least one.
         clock: monotonic seconds.
         pool: to check whether PostgreSQL can be used. Without it, this is not known.
+        compares: whether to report workers that use other versions of files than this process finds, which it reads each time.
     """
 
     def __init__(
@@ -51,14 +55,18 @@ class Snapshots:
         sources: Sequence[Backends],
         clock: Callable[[], float] = time.monotonic,
         pool: Pool | None = None,
+        *,
+        compares: bool = False,
     ) -> None:
         self._redis = redis
+        self._compares = compares
         self._store = None if pool is None else StoreChecks(pool)
         self._sources = {each.source: each for each in sorted(sources, key=lambda each: each.source)}
         self._clock = clock
         backends = next(iter(self._sources.values()))
         self._group = backends.group
         self._record = ControlRecord(redis, backends.deployment, backends.group)
+        self._reports = ServiceReports(redis, backends.deployment, backends.group)
         self._monitors = {
             name: Monitor(redis, LayoutRecord(redis, each.stream, each.partitions).recent, each.group)
             for name, each in self._sources.items()
@@ -99,9 +107,10 @@ class Snapshots:
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, memory, found = await asyncio.gather(
+        controls, memory, reports, found = await asyncio.gather(
             self._controls(known),
             read_memory(self._redis),
+            self._reports.read(),
             asyncio.gather(*(self._monitors[name].known() for name in self._sources)),
         )
         queues = dict(zip(self._sources, found, strict=True))
@@ -115,7 +124,8 @@ class Snapshots:
             )
         else:
             self._redis_failed_at = None
-        sources = []
+        webhooks = webhooks_of(reports, at.timestamp())
+        sources, rejections = [], rejections_of(reports, at.timestamp())
         for name, queue in queues.items():
             pause = controls.pause_of(name, at)
             condition = condition_of(
@@ -124,7 +134,7 @@ class Snapshots:
                 queue.last_heartbeat,
                 queue.troubles,
                 (pause, controls.drain_of),
-                servers,
+                [*servers, *rejections.get(name, ()), *await self._differences(name, queue)],
             )
             sources.append(
                 SourceSnapshot(
@@ -137,12 +147,23 @@ class Snapshots:
                     controls.tunings.get(name),
                     gone[name],
                     queue.partitions,
+                    webhooks.get(name),
                 )
             )
         self._trends.append(
             {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
         )
         return snapshot_of(at, sources, controls, tuple(self._trends), Servers(memory=memory))
+
+    async def _differences(self, name: str, queue: KnownQueue) -> Sequence[Reason]:
+        if not self._compares:
+            return ()
+        try:
+            wanted = await asyncio.to_thread(self._sources[name].versions)
+        except UserError:
+            # The sources file has changed since, and cannot be used.
+            return ()
+        return differences(queue.consumers, wanted)
 
     async def _controls(self, known: Controls) -> Controls:
         """The controls, or none if the user lacks the right to read them."""
@@ -183,7 +204,7 @@ async def read_snapshot(sources: Sequence[Backends], *, checks_store: bool = Tru
     dsn = sources[0].postgres_dsn
     try:
         async with control_client(sources[0].redis_url) as client, Pool.open(dsn, size=1) as pool:
-            return await Snapshots(client, sources, pool=pool if checks_store else None).latest()
+            return await Snapshots(client, sources, pool=pool if checks_store else None, compares=True).latest()
     except (Unavailable, UserError) as error:
         unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
         unknown = [SourceSnapshot(each.source, unread) for each in sources]

@@ -1,6 +1,6 @@
-"""How a process shows that it is alive, keeps its deliveries, reports why it does not work, and leaves.
+"""How a process shows that it is alive, keeps its deliveries, reports why it does not work and by which files, and leaves.
 
-The reasons travel with the heartbeats, to a key of the process in each partition. The key expires with the heartbeat, so that a process
+The report travels with the heartbeats, to a key of the process in each partition. The key expires with the heartbeat, so that a process
 that dies leaves nothing behind.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from ingest.domain.deliveries.clock_bounds import ClockBounds, unknown_time
 from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
-from ingest.domain.operating.source_state import Reason
+from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.consume.partition import Partition
 from ingest.queue.consume.partition_set import WAIT, PartitionSet
@@ -41,7 +41,7 @@ class QueueLiveness:
         self._release_unread = release_unread
 
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
         """Report in each partition that this consumer is alive. The time is the time of the first one, for all processes."""
         partitions, now = self._partitions, asyncio.get_running_loop().time
@@ -49,7 +49,7 @@ class QueueLiveness:
 
         async def send(partition: Partition) -> tuple[float, Heartbeat]:
             sent_at = now()
-            heartbeat = await partition.liveness.heartbeat(lifetime, clock, reasons)
+            heartbeat = await partition.liveness.heartbeat(lifetime, clock, report)
             partition.leads = heartbeat.leads
             return sent_at, heartbeat
 
@@ -98,12 +98,13 @@ class PartitionLiveness:
 
     @translating
     async def heartbeat(
-        self, lifetime: float, clock: ClockBounds = unknown_time, reasons: Sequence[Reason] = ()
+        self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
-        """Report that this consumer is alive, and why it does not work. For `lifetime` seconds from now it does not count as dead."""
-        report = msgspec.json.encode(reasons) if reasons or self._has_reported else b""
-        reply = await self._send(lifetime, clock, "", "", report)
-        self._has_reported = bool(reasons)
+        """Report that this consumer is alive, with the report of its process. For `lifetime` seconds from now it does not count as dead."""
+        is_empty = report == NO_REPORT
+        encoded = b"" if is_empty and not self._has_reported else msgspec.json.encode(report)
+        reply = await self._send(lifetime, clock, "", "", encoded)
+        self._has_reported = not is_empty
         bounds = clock()
         # The server has read its time after the call, so a delay cannot make it later than now.
         if bounds is not None and (jump := reply[0] - math.ceil(bounds[1] * 1000)) > _JUMP_MS:
@@ -150,13 +151,13 @@ class PartitionLiveness:
 
 
 def report_key(keys: Keys, consumer: str) -> str:
-    """The key of the reasons of one consumer."""
+    """The key of the report of one consumer."""
     return keys.circuit + consumer
 
 
-def read_reasons(raw: bytes | None) -> list[Reason]:
-    """The reasons of a consumer, or none if there is no report that can be read."""
-    return _decoded(raw, list[Reason]) or []
+def read_report(raw: bytes | None) -> ProcessReport:
+    """The report of a consumer, or an empty one if there is none that can be read."""
+    return _decoded(raw, ProcessReport) or NO_REPORT
 
 
 def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:

@@ -6,10 +6,10 @@
 -- A time before the earliest that a process assumes is put forward. A process that has seen the clock jump, which the time of its call
 -- shows to be no delay, puts it back, unless another process has changed it since, or has put it forward within the last minute, because
 -- then it is this process that was paused.
--- The reasons why this consumer does not work expire with its heartbeat. Without reasons, nothing is written.
--- KEYS: alive, standing, clock, maintenance, reasons   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
--- assumes (or '' before its first reply), the jump in ms that it has seen (or ''), the state of the clock in that reply, the reasons ('[]' removes
--- earlier ones, '' if there are none)
+-- The report of this consumer expires with its heartbeat. Without a report, nothing is written.
+-- KEYS: alive, standing, clock, maintenance, report   ARGV: group, consumer, lifetime in ms, the earliest and latest time in ms that the process
+-- assumes (or '' before its first reply), the jump in ms that it has seen (or ''), the state of the clock in that reply, the report ('{}' removes
+-- an earlier one, '' if there is none)
 -- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats, the generation of the
 -- partitions at the last change that has opened or closed this queue, the state of the clock
 local time, own, ahead, latest = now(KEYS[3])
@@ -38,7 +38,7 @@ if is_first then
 end
 
 if ARGV[8] ~= '' then
-  redis.call('SET', KEYS[5], ARGV[8], 'PX', ARGV[8] == '[]' and 1 or ARGV[3])
+  redis.call('SET', KEYS[5], ARGV[8], 'PX', ARGV[8] == '{}' and 1 or ARGV[3])
 end
 
 local leader = redis.call('HMGET', KEYS[4], 'leader', 'until')

@@ -27,9 +27,9 @@ Control = Pause | Tuning | Drain | LevelChange
 _Control = TypeVar("_Control", Pause, Tuning, Drain, LevelChange)
 
 
-def controls_key(stream: str, group: str = DEFAULT_GROUP) -> str:
-    """Return the key of the controls of a deployment, whose unnamed source has the queue `stream`."""
-    return f"ingest:{{{stream}}}:controls" + ("" if group == DEFAULT_GROUP else f":{group}")
+def controls_key(stream: str, group: str = DEFAULT_GROUP, what: str = "") -> str:
+    """Return the key of the controls of a deployment, whose unnamed source has the queue `stream`, or of another hash next to them."""
+    return f"ingest:{{{stream}}}:controls{what}" + ("" if group == DEFAULT_GROUP else f":{group}")
 
 
 class ControlRecord:

@@ -2,16 +2,16 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.operating.source_state import Reason, merged
-from ingest.queue.consume.liveness import read_reasons, report_key
+from ingest.domain.operating.source_state import NO_REPORT, Reason, merged
+from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, translated, translating
@@ -29,6 +29,7 @@ class ConsumerState:
         state: alive or stale, by its heartbeat. Unknown for a consumer that never had one, such as another program's.
         stale_for: seconds since its heartbeat expired, or None unless stale, and for a consumer that has stopped in order.
         reasons: why it does not work, as far as it is alive.
+        versions: of the files that its source depends on, by their names. Empty if it is not alive, or belongs to a former release.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ConsumerState:
     state: Literal["alive", "stale", "unknown"] = "unknown"
     stale_for: float | None = None
     reasons: Sequence[Reason] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,10 @@ async def read_heartbeats(client: Redis, queues: Sequence[Keys]) -> list[GroupSt
                 pipe.get(report_key(keys, "").encode() + name)
             reports = await pipe.execute(raise_on_error=False)
         for (_, group, at, _), raw in zip(alive, reports, strict=True):
-            if not isinstance(raw, Exception) and (reasons := read_reasons(raw)):
-                group.consumers[at] = replace(group.consumers[at], reasons=merged(reasons))
+            if not isinstance(raw, Exception) and (report := read_report(raw)) != NO_REPORT:
+                group.consumers[at] = replace(
+                    group.consumers[at], reasons=merged(report.reasons), versions=report.versions
+                )
     return [group if isinstance(group, Exception) else GroupState(group.consumers, group.latest) for group in groups]
 
 

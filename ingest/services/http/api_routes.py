@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
@@ -23,54 +23,22 @@ from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes
 from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
-from ingest.api.webhooks.load import load_webhooks
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
-from ingest.api.webhooks.secret_files import SecretFiles
-from ingest.api.webhooks.source_webhook import webhook_of
-from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.operating.service_report import WebhookCounts
 from ingest.domain.source_name import UNNAMED
 from ingest.queue.redis.connection import translated
 from ingest.services.http.api_connections import RouteConnections
+from ingest.services.http.served_sources import ServedSources
 from ingest.settings import Settings, load_settings
-from ingest.settings.source_file import source_settings_without_secrets
-from ingest.sources.documents import decoder_of, mapping_of, skips_of
+from ingest.sources.documents import decoder_of, skips_of
 from ingest.telemetry.shared_metrics import Counter
+
+if TYPE_CHECKING:
+    from ingest.mapping.compiled.mapping import CompiledMapping
 
 # Values of the label `origin` in metrics.
 ORIGINS = ("api", "webhook")
-
-
-@dataclass(frozen=True, slots=True)
-class ServedSources:
-    """The sources that the API serves.
-
-    Attributes:
-        settings: of each source, by its name.
-        webhooks: of each source, by its name.
-    """
-
-    settings: Mapping[str, Settings]
-    webhooks: Mapping[str, Sequence[Webhook]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, settings: Settings) -> Self:
-        """Read the sources and their webhooks from files.
-
-        Raises:
-            ConfigError: one of them is invalid.
-        """
-        sources = source_settings_without_secrets(settings)
-        return cls(sources, {name: _webhooks_of(each) for name, each in sources.items()})
-
-
-def _webhooks_of(settings: Settings) -> Sequence[Webhook]:
-    """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file."""
-    if settings.source:
-        # A missing secret keeps neither other webhooks nor the API from working. Its file is watched.
-        webhook = webhook_of(settings, SecretFiles.unread)
-        return [] if webhook is None else [webhook]
-    return load_webhooks(settings.webhooks) if settings.webhooks is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +48,12 @@ class RouteCounters:
     Attributes:
         accepted: enqueued orders, by source, then by origin.
         webhooks: by webhook and result.
+        reported: webhooks by source, for the report of the process.
     """
 
     accepted: Mapping[str, Mapping[str, Counter]]
     webhooks: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
+    reported: dict[str, WebhookCounts] = field(default_factory=dict)
 
     @classmethod
     def none(cls, sources: Collection[str]) -> Self:
@@ -105,7 +75,7 @@ def routes_of(
             await connections.redis.ping()
 
     of_sources = {
-        name: _routes_of_source(each, connections, counters.accepted[name]["api"], limits)
+        name: _routes_of_source(each, sources.mappings.get(name), connections, counters.accepted[name]["api"], limits)
         for name, each in sources.settings.items()
     }
     described = [
@@ -120,7 +90,11 @@ def routes_of(
 
 
 def _routes_of_source(
-    settings: Settings, connections: RouteConnections, accepted: Counter, limits: BodyLimits
+    settings: Settings,
+    mapping: "CompiledMapping | None",
+    connections: RouteConnections,
+    accepted: Counter,
+    limits: BodyLimits,
 ) -> list[Route]:
     """Build the routes of one source, with the paths of an only source."""
     source = connections.sources[settings.source]
@@ -132,7 +106,7 @@ def _routes_of_source(
 
     return [
         *Announcing(queueing, Idempotency(source.calls), limits).routes(),
-        *Pushing(queueing, decoder_of(mapping_of(settings)), limits).routes(),
+        *Pushing(queueing, decoder_of(mapping), limits).routes(),
         *OrderRoutes(source.orders).routes(),
         *QueueRoutes(source.monitor).routes(),
         *entry_routes(EntryKind.RETRIES),
@@ -154,12 +128,15 @@ def _webhook_routes(
             counters.accepted[name]["webhook"],
             connections.admission,
             sources.settings[name].coalesce,
-            skips_of(mapping_of(sources.settings[name])),
+            skips_of(sources.mappings.get(name)),
         )
         for name, webhooks in sources.webhooks.items()
         for webhook in webhooks
     }
-    return WebhookRoutes(receivers, limits, counters.webhooks).routes() if receivers else []
+    unusable = sources.rejected.keys() - receivers.keys()
+    if not receivers and not unusable:
+        return []
+    return WebhookRoutes(receivers, limits, counters.webhooks, unusable, counters.reported).routes()
 
 
 def all_described() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.ended_sessions import EndedSessions
 from ingest.services.http.api_connections import RouteConnections
-from ingest.services.http.api_routes import ServedSources
+from ingest.services.http.served_sources import ServedSources
 from ingest.services.order_decoding import open_order_decoder
 from ingest.settings import Settings
 from ingest.settings.types import split_commas

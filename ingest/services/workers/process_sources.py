@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.operations.leased import while_renewed
 from ingest.process.lifecycle import unless
+from ingest.queue.operate.service_reports import ServiceReports
 from ingest.services.configured_sources import ConfiguredSource, checked_source
+from ingest.services.reporting import Reporting
 from ingest.services.worker_parts import open_worker
 from ingest.services.workers.shared_parts import SharedParts, shared_parts
 from ingest.services.workers.source_workers import SourceWorkers
 from ingest.services.workers.sources_reload import Published
+from ingest.settings.packed import LoadedSettings
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 
@@ -28,8 +32,7 @@ class ProcessSources:
     """The sources of the process in `slot`.
 
     Args:
-        settings: of the process.
-        sources: at the start of the command.
+        loaded: the settings of the process and its sources at the start of the command.
         configured: the sources that can be used.
         published: returns changes.
         shared_metrics: of the processes.
@@ -38,16 +41,15 @@ class ProcessSources:
 
     def __init__(
         self,
-        settings: "Settings",
-        sources: "Mapping[str, Settings]",
+        loaded: LoadedSettings,
         configured: Mapping[str, ConfiguredSource],
         published: Published,
         shared_metrics: SharedMetrics,
         slot: int,
         name: str,
     ) -> None:
-        self._settings = settings
-        self._sources = sources
+        self._loaded = loaded
+        self._settings = loaded.settings
         self._configured = configured
         self._published = published
         self._shared_metrics = shared_metrics
@@ -67,24 +69,29 @@ class ProcessSources:
             def opened(settings: "Settings") -> AbstractAsyncContextManager[Worker]:
                 return self._opened(settings, shared)
 
-            self._number, sources = self._published(0) or (0, self._sources)
+            self._number, loaded = self._published(0) or (0, self._loaded)
+            sources = loaded.sources
+            record = ServiceReports(shared.queue.control, self._settings.stream, self._settings.group)
+            reporting = Reporting(record, "ingest worker", self._name)
+            reporting.reject(loaded.rejected)
             # A process that was killed in this slot may have run sources that are removed now.
             for name in self._shared_metrics.sources():
                 if name not in sources:
                     self.remove(name)
             workers = SourceWorkers(opened, shutdown, on_open, self)
             # A bug there ends the process, which the supervisor starts again.
-            await while_renewed(
-                while_renewed(workers.run(sources, self._changed), shared.controls.run()), shared.jobs.run()
-            )
+            work = while_renewed(workers.run(sources, partial(self._changed, reporting)), shared.controls.run())
+            async with reporting.running():
+                await while_renewed(work, shared.jobs.run())
 
-    async def _changed(self) -> "Mapping[str, Settings]":
+    async def _changed(self, reporting: Reporting) -> "Mapping[str, Settings]":
         """Wait until other sources are published, and return them."""
         # Another process publishes, so that this one has no event to wait for.
         while (published := self._published(self._number)) is None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY)
-        self._number, sources = published
-        return sources
+        self._number, loaded = published
+        reporting.reject(loaded.rejected)
+        return loaded.sources
 
     @asynccontextmanager
     async def _opened(self, settings: "Settings", shared: SharedParts) -> AsyncIterator[Worker]:

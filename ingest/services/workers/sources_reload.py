@@ -18,6 +18,7 @@ from ingest.process.child import Child
 from ingest.process.shared_bytes import SharedBytes
 from ingest.services.configured_sources import configured_sources
 from ingest.settings.packed import LoadedSettings, pack_settings, unpack_settings
+from ingest.settings.versions import changes
 from ingest.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ Raises:
     UserError: they cannot be used.
 """
 
-Published = Callable[[int], "tuple[int, Mapping[str, Settings]] | None"]
-"""Returns the number and the sources of the last publication after that number, or None without one."""
+Published = Callable[[int], tuple[int, LoadedSettings] | None]
+"""Returns the number and the settings of the last publication after that number, or None without one."""
 
 
 def never_published(since: int) -> None:
@@ -63,6 +64,7 @@ class SourcesReload:
 
     def __init__(self, files: Sequence[Path], loaded: LoadedSettings, read_again: ReadAgain) -> None:
         self._files = tuple(files)
+        self._loaded = loaded
         self._sources = loaded.sources
         self._number = 0
         self._read_again = read_again
@@ -76,12 +78,12 @@ class SourcesReload:
         self._logged = ""
         self.child = Child("reload", self._read, on_end=self._ended, is_kept=False)
 
-    def published(self, since: int) -> "tuple[int, Mapping[str, Settings]] | None":
+    def published(self, since: int) -> tuple[int, LoadedSettings] | None:
         """See `Published`."""
         if self._published.number <= since:
             return None
         number, data = self._published.read()
-        return number, unpack_settings(data).sources
+        return number, unpack_settings(data)
 
     # -- in the supervisor ----------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class SourcesReload:
                     file: self._used[file] for file in (*self._files, *followed) if file in self._used
                 }
             if not problem or before != self._sources:
-                _log.info("sources_reloaded", file=self._reason, **_differences(before, self._sources))
+                _log.info("sources_reloaded", file=self._reason, **changes(before, self._sources))
         if not problem:
             self._logged = ""
             return
@@ -145,25 +147,25 @@ class SourcesReload:
             _, unusable = configured_sources(loaded.settings, loaded.sources)
             rejected = {**loaded.rejected, **unusable}
             kept = {name: self._sources[name] for name in rejected if name in self._sources}
-            self._published.publish(pack_settings(loaded._replace(sources={**loaded.sources, **kept})))
+            self._publish(loaded._replace(sources={**loaded.sources, **kept}), rejected)
             problem = "; ".join(rejected.values())
         except UserError as error:
             problem = str(error)
+            self._publish(self._loaded._replace(sources=self._sources), dict.fromkeys(self._sources, problem))
         except Exception as error:  # noqa: BLE001  reported by the supervisor, which keeps the settings before
             traceback.print_exc()
             problem = repr(error)
         self._problem.publish(problem.encode()[:_PROBLEM])
         return 0
 
+    def _publish(self, loaded: LoadedSettings, rejected: Mapping[str, str]) -> None:
+        described = {
+            name: f"{problem}; its previous configuration stays in use" if name in self._sources else problem
+            for name, problem in rejected.items()
+        }
+        self._published.publish(pack_settings(loaded._replace(rejected=described)))
+
 
 def _followed(sources: "Mapping[str, Settings]") -> _Identities:
     """Return the other files that the sources depend on, with their identities when the settings were read."""
     return {file: identity for settings in sources.values() for file, identity in settings.followed.items()}
-
-
-def _differences(before: "Mapping[str, Settings]", now: "Mapping[str, Settings]") -> dict[str, list[str]]:
-    return {
-        "added": [name for name in now if name not in before],
-        "changed": [name for name, settings in now.items() if name in before and settings != before[name]],
-        "removed": [name for name in before if name not in now],
-    }

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.operating.source_state import Reason
-from ingest.queue.consume.liveness import read_reasons
+from ingest.queue.consume.liveness import read_report
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 
@@ -207,7 +207,7 @@ class RedisGroupUnderTest:
     async def reasons(self) -> dict[str, list[Reason]]:
         found = {}
         async for key in self._redis.scan_iter(match=f"{self._keys.circuit.replace('{', '?').replace('}', '?')}*"):
-            if reasons := read_reasons(await self._redis.get(key)):
+            if reasons := [*read_report(await self._redis.get(key)).reasons]:
                 found[key.decode().removeprefix(self._keys.circuit)] = reasons
         return found
 

@@ -5,7 +5,7 @@ from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 from support import eventually
 
 from ingest.domain.deliveries.delivery import EntryRef
-from ingest.domain.operating.source_state import Reason, State
+from ingest.domain.operating.source_state import ProcessReport, Reason, State
 from ingest.services.worker_parts import Queue
 
 pytestmark = pytest.mark.each_server
@@ -126,7 +126,7 @@ async def test_when_the_leader_leaves_another_leads_at_its_next_heartbeat(one: Q
 async def test_reasons_are_reported_until_a_heartbeat_without_them(group: GroupUnderTest, one: Queue) -> None:
     reason = Reason(State.CIRCUIT_OPEN, "HTTP 401", 1_700_000_000.0)
 
-    await one.heartbeat(LIFETIME, reasons=[reason])
+    await one.heartbeat(LIFETIME, report=ProcessReport([reason]))
     during = await group.reasons()
     await one.heartbeat(LIFETIME)
 

@@ -144,6 +144,15 @@ async def a_webhook_has_another_secret(system: System, speed: float) -> AsyncIte
 
 
 @asynccontextmanager
+async def the_secret_of_a_webhook_is_missing(system: System, speed: float) -> AsyncIterator[None]:
+    del speed
+    for _ in range(10):
+        assert await system.post_webhook("unread", "d3Jvbmc=") == 503
+        await asyncio.sleep(1)
+    yield
+
+
+@asynccontextmanager
 async def a_shop_throttles_everything(system: System, speed: float) -> AsyncIterator[None]:
     del speed
 
@@ -275,6 +284,7 @@ OF_SOURCES = (
     _one("IngestThrottled", "warning", "throttled", a_shop_throttles_everything),
     _one("IngestPausedLong", "warning", "paused", a_source_is_paused),
     _one("IngestWebhookSignatures", "warning", "signed", a_webhook_has_another_secret),
+    _one("IngestWebhooksRejected", "warning", "unread", the_secret_of_a_webhook_is_missing),
 )
 # These concern processes, Redis or its users, which all sources share.
 ALONE = (

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 # One source for each alert of a source, so that all of them can be caused concurrently.
 SOURCES = (
-    "ahead", "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "throttled", "totals", "unknown", "wrong",
+    "ahead", "apart", "down", "failing", "forbidden", "gone", "listed", "paused", "signed", "slow", "throttled", "totals", "unknown", "unread", "wrong",
 )  # fmt: skip
 APART = "apart"
 _ALONE = {
     "listed": 'poll = 1\nlist = { url = "URL/listed?since={since}", items = "orders", id = "id" }\n',
     "signed": 'webhook = { profile = "shopify", secret_files = ["secret"] }\n',
+    "unread": 'webhook = { profile = "shopify", secret_files = ["missing"] }\n',
     "slow": "concurrency = 1\n",
     "totals": 'mapping = "totals.toml"\n',
 }

@@ -92,8 +92,10 @@ def _refetch_selected(
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.domain.operating.jobs import JobKind, JobState
     from ingest.operations.jobs.orders import order_request
+    from ingest.operations.state.worker_versions import require_same_version
     from ingest.operations.stored_orders.order_list import count_orders
 
+    run_interruptible(require_same_version(backends))
     total = run_interruptible(count_orders(backends, selection))
     if total == 0:
         typer.echo(json.dumps({"source": backends.source, "count": 0}) if as_json else "no stored order matches")

@@ -5,10 +5,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
+from msgspec import to_builtins
 
 from ingest.cli.invocation import start
 from ingest.cli.listing import LONGEST_ERROR, Listing
@@ -65,7 +66,12 @@ def list_(*, as_json: AsJson = False) -> None:
     found = [each for name in sources if (each := snapshot.source(name)) is not None]
     _listing(sources, kinds, polls, snapshot.at).show(found, as_json=as_json)
     if not as_json:
-        notices = (printable(each.line(snapshot.at)) for each in snapshot.notices)
+        notices = [printable(each.line(snapshot.at)) for each in snapshot.notices]
+        notices += [
+            f"{each.source or _UNNAMED}: webhooks rejected within an hour: {each.webhooks.line}"
+            for each in found
+            if each.webhooks is not None and each.webhooks.rejected
+        ]
         with standard_output() as stream:
             stream.writelines(f"{line}\n" for line in broken(notices, width_of(sys.stdout)))
     raise typer.Exit(1 if snapshot.problem else 0)
@@ -121,12 +127,15 @@ def _report(source: "SourceSnapshot", poll: "PollState | None") -> dict[str, Any
         "queue": None if queue is None else asdict(queue),
         "workers": source.workers,
         "poll": _poll(poll),
+        "webhooks": None if source.webhooks is None else to_builtins(source.webhooks),
         "id_problems": [] if queue is None else queue.id_problems,
     }
 
 
 def _condition(source: "SourceSnapshot", poll: "PollState | None", now: datetime) -> str:
     condition = "; ".join([source.state.text, *(source.queue.id_problems if source.queue is not None else ())])
+    if source.webhooks is not None and source.webhooks.accepted_at is not None:
+        condition += f", webhook {format_age(datetime.fromtimestamp(source.webhooks.accepted_at, UTC), now)}"
     if poll is not None and poll.error:
         return f"{condition}, list not read: {printable(poll.error, LONGEST_ERROR)}"
     if poll is not None and poll.looked_at is not None:
