@@ -19,8 +19,8 @@ SHOW = Documentation(
 )
 PAUSE = Documentation(
     summary="Pause a source",
-    text="Within two seconds, no request to its external API begins. Requests in flight finish, and all other orders wait. See the page "
-    f"on pausing. A repeated request replaces the pause. A dry run counts the orders that would wait. {_AUDITED}",
+    text="Within two seconds, workers request no more of its orders. Requests in flight finish, and all other orders wait. Lists are still "
+    f"read, unless `hold_polls` is set. A repeated request replaces the pause. A dry run counts the orders that would wait. {_AUDITED}",
     bodies={JSON: PauseBody},
     response="The pause.",
     schema=PauseResult,
