@@ -36,6 +36,7 @@ _FOUND = """() => [...document.querySelectorAll('#search-results ul.search li a'
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_the_page_for_each_word_of_an_operator_is_among_the_first_three(site: Site) -> None:
     missed = {}
     async with chromium() as browser:
