@@ -245,7 +245,9 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
 @app.callback()
 def _root(
     *,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks and the debug log. Works in any position.")] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show tracebacks and the debug log. Works in any position.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,

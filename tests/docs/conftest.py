@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers.get import CHROMIUM
 
 from docs.links import Site
-from servers.get import CHROMIUM
 
 # Without a browser, its test is left out, as the console's.
 collect_ignore = [] if CHROMIUM.is_there() else ["test_search.py"]
@@ -29,7 +29,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def build(folder: Path) -> None:
-    command = ["-q", "-W", "--keep-going", "-j", "auto", "-b", "html", "-d", str(folder.with_suffix(".trees")), "docs", str(folder)]
+    command = [
+        "-q",
+        "-W",
+        "--keep-going",
+        "-j",
+        "auto",
+        "-b",
+        "html",
+        "-d",
+        str(folder.with_suffix(".trees")),
+        "docs",
+        str(folder),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220
     )

@@ -32,7 +32,9 @@ SEARCHES = {
     "shopify": "connect/shopify",
     "check": "operate/doctor",
 }
-_FOUND = """() => [...document.querySelectorAll('#search-results ul.search li a')].map(link => link.getAttribute('href'))"""
+_FOUND = (
+    """() => [...document.querySelectorAll('#search-results ul.search li a')].map(link => link.getAttribute('href'))"""
+)
 
 
 @pytest.mark.long
@@ -45,7 +47,8 @@ async def test_the_page_for_each_word_of_an_operator_is_among_the_first_three(si
             await page.goto(f"{(site.folder / 'search.html').as_uri()}?q={words}")
             # The status is written when the search has ended.
             await page.wait_for_function(
-                "() => /found|did not match/.test(document.querySelector('#search-results').innerText)", timeout=PATIENCE * 1000
+                "() => /found|did not match/.test(document.querySelector('#search-results').innerText)",
+                timeout=PATIENCE * 1000,
             )
             first = [link.partition(".html")[0] for link in (await page.evaluate(_FOUND))[:3]]
             if wanted not in first:

@@ -15,7 +15,12 @@ from ingest.sources.from_settings import source_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 GROUPS = DEPLOY / "kubernetes" / "overlays" / "source-groups"
-GUIDED = ["README.md", "docs/start/laptop-to-production.md", "docs/start/three-shops.md", "docs/connect/several-shops.md"]
+GUIDED = [
+    "README.md",
+    "docs/start/laptop-to-production.md",
+    "docs/start/three-shops.md",
+    "docs/connect/several-shops.md",
+]
 FILES = [DEPLOY / "sources" / "sources.toml", DEPLOY / "kubernetes" / "components" / "sources" / "sources.toml"]
 
 
