@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
         str(folder),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220
+        [sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode:
         pytest.fail(done.stdout + done.stderr, pytrace=False)

@@ -38,7 +38,7 @@ _FOUND = (
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_the_page_for_each_word_of_an_operator_is_among_the_first_three(site: Site) -> None:
     missed = {}
     async with chromium() as browser:
