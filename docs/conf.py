@@ -85,6 +85,7 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG0
 
 def add_words(app: Sphinx, document: nodes.document) -> None:
     """Let the search find a page by the words of `contents.toml`, as a whole or next to words of the page."""
+    app.env.note_dependency(DOCS / "contents.toml")
     words = CONTENTS["words"].get(app.env.current_document.docname, [])
     if words:
         entries = [("single", word, "", "main", None) for word in words]
