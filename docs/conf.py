@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
@@ -40,6 +41,8 @@ html_baseurl = PROJECT["urls"]["Documentation"] + "/"
 html_static_path = ["_static"]
 html_favicon = html_logo = "../ingest/api/console/static/icon.svg"
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "search-scorer.js")
+html_use_index = False
 html_copy_source = html_show_sourcelink = html_show_sphinx = False
 html_theme_options = {
     "source_view_link": SOURCE + "/blob/main/docs/{filename}",
@@ -80,6 +83,15 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG0
         source[0] += toctree(CONTENTS["below"][docname])
 
 
+def add_words(app: Sphinx, document: nodes.document) -> None:
+    """Let the search find a page by the words of `contents.toml`, as a whole or next to words of the page."""
+    app.env.note_dependency(DOCS / "contents.toml")
+    words = CONTENTS["words"].get(app.env.current_document.docname, [])
+    if words:
+        entries = [("single", word, "", "main", None) for word in words]
+        document.insert(0, [nodes.meta(name="keywords", content=", ".join(words)), addnodes.index(entries=entries)])
+
+
 class GithubAnchors(SphinxPostTransform):
     """Give each heading the anchor that it has on GitHub, which addresses in program texts use."""
 
@@ -116,6 +128,7 @@ def redirect(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the functions above to Sphinx."""
     app.connect("source-read", prepare)
+    app.connect("doctree-read", add_words)
     app.connect("build-finished", redirect)
     app.add_post_transform(GithubAnchors)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

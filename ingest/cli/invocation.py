@@ -15,6 +15,8 @@ import typer
 from ingest.cli.terminal.width import wrapped
 from ingest.domain.errors import ConfigError
 
+DEBUG = "--debug"
+
 if TYPE_CHECKING:
     from ingest.operations.audit import Reader
     from ingest.operations.backends import Backends
@@ -27,7 +29,8 @@ def start(**overrides: Any) -> "Settings":
     from ingest.telemetry.logs import begin_logs
 
     settings = load_settings(**overrides)
-    begin_logs(settings.log_format, settings.log_level, unknown_settings(os.environ, names_in_dot_env()))
+    level = "debug" if DEBUG in sys.argv else settings.log_level
+    begin_logs(settings.log_format, level, unknown_settings(os.environ, names_in_dot_env()))
     return settings
 
 

@@ -1,6 +1,7 @@
 """Masks credentials in URLs, so that they can be shown in a table, an error or a log."""
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlunsplit
 
 from ingest.domain.redis_urls.redis_addresses import split_hosts
@@ -15,12 +16,17 @@ _SHOWN_OPTIONS = frozenset({
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "sslcert", "sslcrl", "sslkey", "sslmode",
     "sslnegotiation", "sslrootcert", "target_session_attrs", "user", "username",
 })  # fmt: skip
+# Parameters of the URLs of external APIs that are not secret.
+_SHOWN_PARAMETERS = frozenset({
+    "expand", "fields", "format", "include", "limit", "offset", "order", "orderby", "page", "page_size", "per_page", "since", "sort", "status", "until",
+})  # fmt: skip
+_SHOWN_HEADERS = frozenset({"accept", "accept-language", "content-type", "prefer", "user-agent"})
 _PLACEHOLDERS = re.compile(f"({'|'.join(map(re.escape, (PLACEHOLDER, BULK_PLACEHOLDER, *LIST_PLACEHOLDERS)))})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with passwords and query values, except placeholders, replaced by `***`.
+    """Return the URL with passwords and query values replaced by `***`, except placeholders and known parameters such as `limit`.
 
     In the URL of the external API, the whole user part is masked, because it may contain an API key as the user name.
 
@@ -32,7 +38,7 @@ def mask_url(url: str) -> str:
     if parts.scheme in {"http", "https"}:
         # urlsplit ends the host at a slash, even at a slash in a password.
         account, at, host = (netloc + path).rpartition("@")
-        netloc, path, shown = f"{MASK if account else ''}{at}{host}", "", frozenset()
+        netloc, path, shown = f"{MASK if account else ''}{at}{host}", "", _SHOWN_PARAMETERS
     else:
         account, at, host = netloc.rpartition("@")
         user, colon, _ = account.partition(":")
@@ -40,6 +46,11 @@ def mask_url(url: str) -> str:
     query = "&".join(_mask_option(option, shown) for option in parts.query.split("&"))
     fragment = MASK if parts.fragment else ""
     return urlunsplit(parts._replace(netloc=netloc, path=path, query=query, fragment=fragment))
+
+
+def mask_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of requests with all values replaced by `***`, except of known headers such as `Accept`."""
+    return {name: value if name.lower() in _SHOWN_HEADERS else MASK for name, value in headers.items()}
 
 
 def mask_urls(text: str) -> str:

@@ -188,6 +188,8 @@ class Worker:
                 released = await self._settlement.moves.release_rest()
                 orphans = await self._parts.liveness.leave()
         except (TimeoutError, Unavailable):
-            (_log.error if held else _log.warning)("stopped", released=0, orphans=held)
-            return
-        _log.info("stopped", released=released, orphans=orphans)
+            released, orphans = 0, held
+            log = _log.error if held else _log.warning
+        else:
+            log = _log.info
+        log("stopped", stored=self._settlement.stored, released=released, orphans=orphans)

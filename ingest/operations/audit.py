@@ -8,6 +8,7 @@ Documents are also read then, because dead letters are in Redis. Their only row 
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -153,9 +154,10 @@ async def _end(audit_log: AuditLog, operation: Operation, phase: Phase, error: s
 
 
 def log_result(source: str, operation: Operation, error: str | None) -> None:
-    """Log the same facts as the audit log contains."""
+    """Log the same facts as the audit log contains. On a terminal, a command prints its own result, and this is for debugging."""
     if error is None:
-        _log.info("operation_done", **_about(source, operation))
+        is_shown = sys.stderr.isatty() and operation.actor.startswith("cli:")
+        (_log.debug if is_shown else _log.info)("operation_done", **_about(source, operation))
     else:
         _log.warning("operation_failed", **_about(source, operation), error=error)
 

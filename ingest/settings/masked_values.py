@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from ingest.domain.masking import MASK, mask_url
+from ingest.domain.fetch.request_headers import parse_headers
+from ingest.domain.masking import MASK, mask_headers, mask_url
 from ingest.settings import PREFIX
 from ingest.settings.loading import Settings
 from ingest.settings.names import describes_source, is_of_file
@@ -33,6 +34,8 @@ def effective_source(settings: Settings) -> dict[str, Any]:
 def _masked(name: str, value: Any) -> Any:
     if name == "order_list" and value and value.lstrip().startswith("{"):
         return _masked_list(value)
+    if name == "upstream_headers" and value is not None:
+        return json.dumps(mask_headers(parse_headers(value.get_secret_value())))
     if isinstance(value, SecretStr):
         value = value.get_secret_value() if name.endswith(URLS) else MASK
     return mask_url(value) if name.endswith(URLS) and value else value

@@ -27,7 +27,7 @@ class ListedSetting:
 
     Attributes:
         name: the variable, or the path of the key in the sources file.
-        value: with secrets masked.
+        value: with secrets masked, and numbers as they were written.
         origin: where it comes from.
         is_changed: whether it differs from the default. For a source, the default may be the value of the process.
         about: the description of the setting.
@@ -60,10 +60,11 @@ def settings_of_process(settings: Settings) -> Iterator[ListedSetting]:
     origins = origins_of(Settings.model_fields)
     for name, value in values.items():
         field = Settings.model_fields[name]
-        parts = [origins.get(each) for each in (name, *_PASSWORDS.get(name, ()))]
-        origin = ", ".join(dict.fromkeys(filter(None, parts))) or DEFAULT
+        parts = [origins[each] for each in (name, *_PASSWORDS.get(name, ())) if each in origins]
+        origin = ", ".join(dict.fromkeys(place for place, _ in parts)) or DEFAULT
         is_changed = getattr(settings, name) != field.default
-        yield ListedSetting(setting_name("", name), value, origin, is_changed, field.description or "")
+        written = _as_written(value, parts[0][1] if parts else None)
+        yield ListedSetting(setting_name("", name), written, origin, is_changed, field.description or "")
 
 
 def settings_of_source(settings: Settings, own: Settings, table: Mapping[str, Any]) -> Iterator[ListedSetting]:
@@ -77,19 +78,26 @@ def settings_of_source(settings: Settings, own: Settings, table: Mapping[str, An
     for name, value in effective_source(own).items():
         field = Settings.model_fields[name]
         default = getattr(settings, name) if name in OWN else field.default
+        written = _in_table(table, key_of(name))
         is_changed = getattr(own, name) != default
         if (file := own.file_of(name)) is not None and name not in OWN:
             origin = str(file)
-        elif _is_set(table, key_of(name)):
+        elif written is not None:
             origin = str(settings.sources)
         else:
             origin = f"kind {kind_of(table)}" if is_changed else DEFAULT
-        yield ListedSetting(setting_name(own.source, name), value, origin, is_changed, field.description or "")
+        shown = _as_written(value, written)
+        yield ListedSetting(setting_name(own.source, name), shown, origin, is_changed, field.description or "")
 
 
-def _is_set(table: Any, keys: tuple[str, ...]) -> bool:
+def _as_written(value: Any, written: Any) -> Any:
+    """Return a duration or another number as the user has written it, such as `5m`. No number is a secret."""
+    return written if isinstance(value, float) and written is not None else value
+
+
+def _in_table(table: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         if not isinstance(table, dict) or key not in table:
-            return False
+            return None
         table = table[key]
-    return True
+    return table

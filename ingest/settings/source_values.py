@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, get_args
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ingest.domain.durations import parse_duration
 from ingest.domain.toml_errors import Keys
 from ingest.settings.names import UPSTREAM, key_of
 from ingest.settings.problems import is_secret, problem_of
@@ -20,9 +19,6 @@ from ingest.settings.types import Coalesce, Concurrency, Partitions
 from ingest.settings.variables import read_value
 
 WEBHOOK = "webhook"
-_DURATIONS = frozenset({
-    "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout", "transform_timeout", "results_age", "coalesce", "poll",
-})  # fmt: skip
 _PATHS = frozenset({"upstream_ca_file", "upstream_cert_file", "upstream_key_file"})
 _TABLES = {"upstream_headers": dict, "upstream_body": dict, "order_list": dict, "responses": list}
 _FROM_FILE = "_file"
@@ -172,11 +168,6 @@ def _converted(name: str, value: Any, folder: Path) -> Any:
         return _as_json(name, value)
     if not isinstance(value, str):
         return value
-    if name in _DURATIONS:
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            raise TableProblem(f"{error} (got {value[:64]!r})", key_of(name)) from None
     is_file = (
         name in _PATHS
         or name == "order_list"

@@ -13,16 +13,12 @@ from ingest.domain.partitions import MOST_PARTITIONS
 _SHORTEST_SECRET = 32
 LONGEST = 1e9
 """Seconds of the longest duration, about thirty years. System calls cannot wait for ten times as long."""
-Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
-"""A duration."""
 Positive = Annotated[int, Field(gt=0)]
 """A number of at least 1."""
 NotNegative = Annotated[int, Field(ge=0)]
 """A number of at least 0."""
 Concurrency = Annotated[int, Field(gt=0, le=10_000)]
 """A number of orders in flight."""
-Coalesce = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
-"""Seconds within which repeated webhooks are combined."""
 Partitions = Annotated[int, Field(gt=0, le=MOST_PARTITIONS)]
 """A number of partitions."""
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -45,15 +41,23 @@ def upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-def keeping(value: object) -> object:
-    """Return the seconds of `off` or of a duration such as `30d`, and other values unchanged.
+def seconds_of(value: object) -> object:
+    """Return the seconds of a text, which is a number or a duration such as `5m`, and other values unchanged.
 
     Raises:
         ValueError: it is another text.
     """
     if not isinstance(value, str):
         return value
-    return 0.0 if value.lower() == "off" else parse_duration(value)
+    try:
+        return float(value)
+    except ValueError:
+        return parse_duration(value)
+
+
+def keeping(value: object) -> object:
+    """As `seconds_of`, with `off` for 0."""
+    return 0.0 if lower(value) == "off" else seconds_of(value)
 
 
 def check_tables(text: str) -> str:
@@ -106,6 +110,12 @@ Scopes = Annotated[str, Field(min_length=1), AfterValidator(_check_scopes)]
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(lower)]
 """A switch."""
 
+Duration = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(seconds_of)]
+"""Seconds, or a text with a unit."""
+Seconds = Annotated[Duration, Field(gt=0, le=LONGEST)]
+"""A duration that is not 0."""
+Coalesce = Annotated[Duration, Field(ge=0, le=86_400)]
+"""The time within which repeated webhooks are combined."""
 Keeping = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False), BeforeValidator(keeping)]
 """How long something is kept, or 0 if it is not."""
 

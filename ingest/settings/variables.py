@@ -81,14 +81,17 @@ def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
                 break
 
 
-def origins_of(names: Iterable[str]) -> dict[str, str]:
-    """Return where the settings among `names` that are set come from: `environment`, `.env`, or the path of a file."""
+def origins_of(names: Iterable[str]) -> dict[str, tuple[str, str | None]]:
+    """Return where the settings among `names` that are set come from, and their texts unless they are in a file.
+
+    The origin is `environment`, `.env`, or the path of a file.
+    """
     sources, found = _by_precedence(), {}
     for name in names:
         variable = f"{PREFIX}{name.upper()}"
         for place, source in sources.items():
             if variable in source or f"{variable}_FILE" in source:
-                found[name] = source.get(f"{variable}_FILE") or place
+                found[name] = source.get(f"{variable}_FILE") or place, source.get(variable)
                 break
     return found
 

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -131,7 +132,8 @@ def test_express_orders_go_to_the_express_lane(cli: Cli, queued: Queued) -> None
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("2 accepted in ")
     entries = queued.redis.xrange(queued.keys.express)
-    assert [fields for _, fields in entries] == [{b"order_id": b"a"}, {b"order_id": b"b"}]
+    origin = f"cli:{pwd.getpwuid(os.getuid()).pw_name}".encode()
+    assert [fields for _, fields in entries] == [{b"order_id": order, b"origin": origin} for order in (b"a", b"b")]
     assert queued.redis.exists(queued.keys.stream) == 0
 
 
@@ -330,7 +332,9 @@ def test_ctrl_c_ends_enqueue_while_it_waits_for_more_ids(cli: Cli, queued: Queue
     assert process.returncode == 130
     # It may not have read the replies yet.
     said = re.fullmatch(
-        r"stopped after ([0-9,]+) accepted(?:; the next ([0-9,]+) may be in as well)?\nstopped\n", stderr
+        r"stopped after ([0-9,]+) accepted(?:, up to 'order-[0-9]+')?(?:; the next ([0-9,]+), up to 'order-[0-9]+', may be in as well)?"
+        r"; the others are not in the queue\nstopped\n",
+        stderr,
     )
     assert said, stderr
     assert sum(int((number or "0").replace(",", "")) for number in said.groups()) == 1_000
@@ -442,7 +446,7 @@ def test_config_shows_every_setting_with_secrets_masked(cli: Cli, tmp_path: Path
 def test_config_shows_what_differs_from_the_defaults_and_from_where(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0p-s3cr3t\n")
     (tmp_path / "sources.toml").write_text(
-        '[sources.shop-de]\nkind = "shopify"\nshop = "a.myshopify.com"\ntoken_file = "token"\nconcurrency = 7\n'
+        '[sources.shop-de]\nkind = "shopify"\nshop = "a.myshopify.com"\ntoken_file = "token"\nconcurrency = 7\npoll = "5m"\n'
     )
     (tmp_path / ".env").write_text("INGEST_SOURCES=sources.toml\nINGEST_GROUP=a\nINGEST_BATCH_ROWS=500\n")
     environment = {**cli.env, "INGEST_GROUP": "b", "INGEST_REDIS_PASSWORD": "s3cr3t", "INGEST_CLAIM_IDLE": "30.0"}
@@ -458,6 +462,7 @@ def test_config_shows_what_differs_from_the_defaults_and_from_where(cli: Cli, tm
     assert rows["INGEST_REDIS_URL"] == ["redis://:***@127.0.0.1:6379/0", "environment"]
     assert rows["sources.shop-de.upstream.token"] == ["***", "token"]
     assert rows["sources.shop-de.concurrency"] == ["7", "sources.toml"]
+    assert rows["sources.shop-de.poll"] == ["5m", "sources.toml"]
     assert rows["sources.shop-de.mapping"] == ["shopify-graphql", "kind shopify"]
     assert not {"INGEST_BATCH_ROWS", "INGEST_CLAIM_IDLE", "INGEST_HEARTBEAT_TTL"} & rows.keys(), (
         "these are the defaults"

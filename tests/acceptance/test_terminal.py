@@ -102,6 +102,17 @@ def test_config_in_a_pipe_is_a_line_for_each_setting(cli: Cli) -> None:
     done = cli.run("config", "--all", env={"INGEST_UPSTREAM_URL": "https://shop.example/" + "x" * 300 + "/{order_id}"})
 
     assert len(done.stdout.splitlines()) == 1 + len(Settings.model_fields)
+    assert [line for line in done.stdout.splitlines() if "  " in line] == [], "columns are padded"
+
+
+# -- the audit ----------------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_a_command_prints_its_result_and_with_debug_the_log_of_its_audit(cli: Cli) -> None:
+    plain, debug = printed(cli, "order", "erase", "A", "--yes"), printed(cli, "order", "erase", "B", "--yes", "--debug")
+
+    assert "operation_done" not in words(plain)
+    assert "operation_done" in words(debug)
 
 
 # -- status -------------------------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ async def test_a_stop_finishes_the_orders_in_flight_and_leaves_the_rest_to_other
     stored = await nothing_lost(scene)
     assert scene.api.stats().requests == len(stored), "requested orders were worth finishing"
     assert 20 <= len(stored) < len(ORDERS)
+    assert sum(event.get("stored", 0) for event in first.events("stopped")) == len(stored)
     before = await scene.rows()
     scene.api.behave(latency="0")
     second = workers.start(processes=2)

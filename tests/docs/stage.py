@@ -159,12 +159,13 @@ class Stage:
     def _follow(self, running: subprocess.Popen[bytes]) -> str:
         """Let the script go from block to block, and return the name of the last one."""
         at, last = self.folder.parent / "at", "no block"
-        until = time.monotonic() + 2 * DEADLINE
+        until = time.monotonic() + 4 * DEADLINE
         while running.poll() is None and time.monotonic() < until:
             if at.exists():
                 last, *ports = at.read_text("utf-8").split()
+                self.wait(lambda: all(map(_listens, ports)), f"the servers before {last}")  # noqa: B023  called here
                 settled = time.monotonic() + SETTLES_IN
-                while not (self._is_settled() and all(map(_listens, ports))) and time.monotonic() < settled:
+                while not self._is_settled() and time.monotonic() < settled:
                     time.sleep(0.02)
                 at.unlink()
             time.sleep(0.01)

@@ -24,8 +24,9 @@ def test_a_generated_page_is_the_one_that_make_reference_writes(file: Path, text
     assert file.read_text("utf-8") == text
 
 
-def test_every_folder_of_generated_pages_contains_no_other_page() -> None:
-    assert {*(REFERENCE / "cli").iterdir()} == {file for file, _ in generated() if file.parent.name == "cli"}
+@pytest.mark.parametrize("folder", ["cli", "http-api"])
+def test_every_folder_of_generated_pages_contains_no_other_page(folder: str) -> None:
+    assert {*(REFERENCE / folder).iterdir()} == {file for file, _ in generated() if file.parent.name == folder}
 
 
 def test_the_page_of_errors_has_every_code_of_the_http_api() -> None:

@@ -78,6 +78,7 @@ def lines_of(block: Block, stage: Stage) -> list[str]:
     return body
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("scenario", "blocks"), [pytest.param(name, blocks, id=f"{page}-{name}") for page, name, blocks in pages()]
 )

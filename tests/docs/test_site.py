@@ -4,9 +4,13 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from docs.links import Site
 from docs.shown_texts import shown_texts
 
+# The site is built once, which takes minutes on a loaded machine.
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 

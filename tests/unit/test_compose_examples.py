@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("deploy/compose.md", "deploy/compose-maintenance.md", "operate/scale.md")]
+PAGES = [
+    ROOT / "docs" / name
+    for name in (
+        "start/laptop-to-production.md",
+        "deploy/compose.md",
+        "deploy/compose-maintenance.md",
+        "operate/scale.md",
+    )
+]
 
 
 class Reset:

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from ingest.domain.errors import ConfigError
 from ingest.mapping.load import load_mapping
 from ingest.settings import Settings, effective, load_settings, names_in_dot_env, unknown_settings
+from ingest.settings.origins import settings_of_process
 from ingest.settings.source_file import source_names
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -491,6 +492,43 @@ def test_a_missing_dot_env_sets_no_variables(home: Path) -> None:
     (home / ".env").mkdir()
 
     assert names_in_dot_env() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "api_body_timeout", "api_header_timeout", "api_idle_timeout", "claim_idle", "coalesce", "heartbeat_ttl", "history", "loop_block_warning",
+        "outbox_key_lifetime", "outbox_poll_interval", "poll", "results_age", "shutdown_grace", "stuck_after", "transform_timeout",
+        "upstream_connect_timeout", "upstream_read_timeout", "upstream_timeout",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("written", "seconds"), [("5m", 300.0), ("90", 90.0), ("90.5s", 90.5)])
+def test_every_duration_takes_units_and_is_shown_as_it_was_written(
+    monkeypatch: pytest.MonkeyPatch, name: str, written: str, seconds: float
+) -> None:
+    monkeypatch.setenv(f"INGEST_{name.upper()}", written)
+
+    settings = load_settings()
+    [shown] = [each.value for each in settings_of_process(settings) if each.name == f"INGEST_{name.upper()}"]
+
+    assert (getattr(settings, name), shown) == (seconds, written)
+
+
+@pytest.mark.parametrize("written", ["5 minutes", "m", "nan", "inf", "-1", "1e99d"])
+def test_a_text_that_is_no_duration_is_rejected(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("INGEST_POLL", written)
+
+    assert "INGEST_POLL" in refusal()
+
+
+def test_headers_and_parameters_without_secrets_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_UPSTREAM_URL", f"https://shop.example/{{order_id}}?fields=id,lines&key={SECRET}")
+    monkeypatch.setenv("INGEST_UPSTREAM_HEADERS", json.dumps({"Accept": "application/json", "X-Key": SECRET}))
+
+    values = effective(load_settings())
+
+    assert values["INGEST_UPSTREAM_URL"] == "https://shop.example/{order_id}?fields=id,lines&key=***"
+    assert json.loads(values["INGEST_UPSTREAM_HEADERS"]) == {"Accept": "application/json", "X-Key": "***"}
 
 
 SEVERAL_HOSTS = "h1:5432,h2:5433,h3/db?target_session_attrs=read-write"

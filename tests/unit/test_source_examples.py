@@ -15,6 +15,12 @@ from ingest.sources.from_settings import source_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 GROUPS = DEPLOY / "kubernetes" / "overlays" / "source-groups"
+GUIDED = [
+    "README.md",
+    "docs/start/laptop-to-production.md",
+    "docs/start/three-shops.md",
+    "docs/connect/several-shops.md",
+]
 FILES = [DEPLOY / "sources" / "sources.toml", DEPLOY / "kubernetes" / "components" / "sources" / "sources.toml"]
 
 
@@ -50,6 +56,23 @@ def test_an_example_can_be_used_with_its_secrets(file: Path, home: Path, monkeyp
     sources = {name: source_of(each, os.environ) for name, each in settings.items()}
     assert all(source.has_quota for source in sources.values())
     assert sources["shop-de"].mapping is not None
+
+
+@pytest.mark.parametrize("page", GUIDED)
+def test_a_guided_page_describes_a_shop_by_its_kind(page: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (DEPLOY.parent / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```|<<'TOML'\n(\[sources.*?)\nTOML\n", text, re.DOTALL)
+    examples = "\n".join(filter(None, chain(*blocks))).replace('"/run/', '"run/')
+    for path in re.findall(r'"((?:run/)?secrets/[a-z/-]+)"', examples):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text("s3cret")
+    (home / "sources.toml").write_text(examples)
+    monkeypatch.setenv("INGEST_SOURCES", "sources.toml")
+
+    settings = source_settings(load_settings())
+
+    assert settings["shop-de"].mapping == "shopify-graphql"
+    assert "shopify-rest" not in text
 
 
 @pytest.mark.usefixtures("home")

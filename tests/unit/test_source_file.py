@@ -122,7 +122,7 @@ def test_the_table_of_a_webhook_is_kept_for_who_receives_it(read: Read) -> None:
         ),
         (SHOP + "token = 5353", "line 3, sources.shop-de.upstream.token: input should be a valid string"),
         (SHOP + "timeout = '5 min'", "sources.shop-de.upstream.timeout: write seconds, or a number with s, m, h or d"),
-        (SHOP + "timeout = '0s'", "sources.shop-de.upstream.timeout: input should be greater than 0 (got 0.0)"),
+        (SHOP + "timeout = '0s'", "sources.shop-de.upstream.timeout: input should be greater than 0 (got '0s')"),
         (
             SHOP + "token = 'a'\ntoken_file = 'b'",
             "sources.shop-de.upstream.token: both `token` and `token_file` are set",

@@ -11,8 +11,8 @@ SHOW = Documentation(
     schema=ShownControls,
 )
 PAUSE = Documentation(
-    text="Within two seconds, no request to its external API begins. Requests in flight finish, and all other orders wait. See the page "
-    "on pausing. A repeated request replaces the pause. A dry run counts the orders that would wait.",
+    text="Within two seconds, workers request no more of its orders. Requests in flight finish, and all other orders wait. Lists are still "
+    "read, unless `hold_polls` is set. A repeated request replaces the pause. A dry run counts the orders that would wait.",
     bodies={JSON: PauseBody},
     schema=PauseResult,
     problems={422: "The duration or the reason is invalid."},

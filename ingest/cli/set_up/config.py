@@ -36,7 +36,9 @@ def config(
 
     `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 
-    Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.html
+    Durations are shown as they were written, and in seconds with --json. Through a pipe, tabs separate the columns.
+
+    All settings: https://order-ingest.example/docs/reference/settings.html
     """
     from ingest.cli.terminal.width import width_of
     from ingest.settings.masked_values import effective, effective_source
@@ -70,8 +72,11 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(settings: "Sequence[ListedSetting]", width: int, *, with_about: bool) -> Iterator[str]:
-    """A line for each setting. If that is too wide, its origin and its description are on lines below. Values are not wrapped."""
-    from ingest.cli.terminal.width import aligned
+    """A line for each setting. If that is too wide, its origin and its description are on lines below. Values are not wrapped.
+
+    In a pipe or a file, tabs separate the columns.
+    """
+    from ingest.cli.terminal.width import UNBOUNDED, aligned
     from ingest.settings.origins import DEFAULT
 
     if not settings:
@@ -81,6 +86,9 @@ def lines_of(settings: "Sequence[ListedSetting]", width: int, *, with_about: boo
         (each.name, "" if each.value is None else str(each.value), each.origin, *((each.about,) if with_about else ()))
         for each in settings
     ]
+    if width == UNBOUNDED:
+        yield from map("\t".join, (header, *rows))
+        return
     table = aligned([header, *rows], "  ")
     if max(map(len, table)) <= width:
         yield from table

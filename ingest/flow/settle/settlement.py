@@ -50,11 +50,16 @@ class Settlement:
     ) -> None:
         self._buffer = buffer
         self.moves = Moves(queue, held, metrics, recorder)
-        writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
+        self._writer = writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
         self._acks = acks = Acks(queue, heartbeats, held, buffer)
         refused = RefusedRows(writer, acks, self.moves, buffer, clock=clock)
         self.servers = (writer.availability, refused.locks)
         self._batches = Batches(writer, acks, refused, held, buffer.rows, recorder)
+
+    @property
+    def stored(self) -> int:
+        """The number of orders that were inserted or changed."""
+        return self._writer.stored
 
     def store(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery, and ack its entry, with the next batch."""

@@ -58,6 +58,9 @@ class _TooMuchAtOnce(Exception):
 class Writer:
     """Writes rows for one process, one statement after the other. `availability` is of PostgreSQL.
 
+    Attributes:
+        stored: rows that it has inserted or changed.
+
     Args:
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
@@ -73,6 +76,7 @@ class Writer:
         *,
         now: Callable[[], float],
     ) -> None:
+        self.stored = 0
         self._store = store
         self._held = held
         self._heartbeats = heartbeats
@@ -194,6 +198,7 @@ class Writer:
             self._metrics.last_success.set(now)
         for effect, count in counts.items():
             self._metrics.orders[_OUTCOME[effect]].inc(count)
+            self.stored += count if _OUTCOME[effect] == "stored" else 0
         if ahead := sum([row.is_ahead for item in ours for row in item.rows]):
             self._metrics.versions_ahead.inc(ahead)
         if skipped := sum([not item.rows for item in ours]):

@@ -5,9 +5,20 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 
 from ingest.domain.deliveries.accepted import Durability
-from ingest.settings.types import Coalesce, Networks, NotEmpty, OnOff, Port, Scopes, SigningSecret, Topic, lower
+from ingest.settings.types import (
+    Coalesce,
+    Duration,
+    Networks,
+    NotEmpty,
+    OnOff,
+    Port,
+    Scopes,
+    SigningSecret,
+    Topic,
+    lower,
+)
 
-_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+_Seconds = Annotated[Duration, Field(gt=0, le=86_400)]
 
 
 class ApiSettings(Topic):
@@ -87,10 +98,10 @@ class ApiSettings(Topic):
     outbox_batch: Annotated[int, Field(gt=0, le=5_000)] = Field(
         500, description="Maximum number of rows that the relay enqueues in one transaction"
     )
-    outbox_poll_interval: Annotated[float, Field(ge=0.05, le=3600, allow_inf_nan=False)] = Field(
+    outbox_poll_interval: Annotated[Duration, Field(ge=0.05, le=3600)] = Field(
         1.0, description="Interval at which the relay looks for rows without a notification"
     )
-    outbox_key_lifetime: Annotated[float, Field(ge=60, le=30 * 86_400, allow_inf_nan=False)] = Field(
+    outbox_key_lifetime: Annotated[Duration, Field(ge=60, le=30 * 86_400)] = Field(
         86_400.0, description="How long Redis keeps the idempotency key of a row of the outbox"
     )
     relay_metrics_port: Port = Field(

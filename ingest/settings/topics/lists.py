@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from ingest.settings.types import NotEmpty, Topic
+from ingest.settings.types import Duration, NotEmpty, Topic
 
 
 class ListSettings(Topic):
@@ -18,7 +18,7 @@ class ListSettings(Topic):
         repr=False,
         description="Description of the external API's list of orders: a TOML file, or a JSON object (see the table `list` of a source)",
     )
-    poll: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
+    poll: Annotated[Duration, Field(ge=0, le=86_400)] | None = Field(
         None,
         description="Pause between two readings of that list for changed orders (0, or by default: it is not polled)",
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ingest.settings.types import LONGEST, NotEmpty, Port, Topic, lower
+from ingest.settings.types import LONGEST, Duration, NotEmpty, Port, Topic, lower
 from ingest.settings.urls import require_scheme
 
 # Frequent checks for shorter blocks would cost too much. The lag histogram shows them.
@@ -18,7 +18,7 @@ class TelemetrySettings(Topic):
     # An empty value would mean all addresses.
     metrics_host: NotEmpty = Field("127.0.0.1", description="Address on which /metrics listens")
     # Well before `heartbeat_ttl`, because a process whose loop is blocked for that long counts as dead.
-    loop_block_warning: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
+    loop_block_warning: Annotated[Duration, Field(ge=0, le=LONGEST)] = Field(
         1.0,
         description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1, or 0 for never)",
     )

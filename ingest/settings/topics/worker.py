@@ -7,6 +7,7 @@ from pydantic import Field
 from ingest.settings.types import (
     LONGEST,
     Concurrency,
+    Duration,
     Keeping,
     KeyPart,
     NotEmpty,
@@ -31,15 +32,15 @@ class WorkerSettings(Topic):
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
     concurrency: Concurrency = Field(100, description="Orders in flight, in each process")
-    heartbeat_ttl: Annotated[float, Field(ge=0.5, le=LONGEST, allow_inf_nan=False)] = Field(
+    heartbeat_ttl: Annotated[Duration, Field(ge=0.5, le=LONGEST)] = Field(
         6.0,
         description="Time without a heartbeat after which a worker process counts as dead and others reclaim its entries",
     )
-    stuck_after: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
+    stuck_after: Annotated[Duration, Field(ge=0, le=LONGEST)] = Field(
         120.0,
         description="Time without completed work, in addition to the longest request and transform call, after which a worker process is unhealthy (0: never)",
     )
-    claim_idle: Annotated[float, Field(ge=1, le=LONGEST, allow_inf_nan=False)] = Field(
+    claim_idle: Annotated[Duration, Field(ge=1, le=LONGEST)] = Field(
         30.0, description="Lease: time without renewal after which the entry of a live worker is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts after which an order is dead-lettered")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.reference.commands import command_pages
-from docs.reference.http_api import http_api_page
+from docs.reference.http_api import http_api_pages
 from docs.reference.operations import operations_of_keys
 from docs.reference.settings import settings_page
 from ingest.services.http.api_routes import all_described
@@ -14,7 +14,8 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 def generated() -> Iterator[tuple[Path, str]]:
     """The file and the text of each generated page."""
-    yield REFERENCE / "http-api.md", http_api_page(all_described())
+    for name, text in http_api_pages(all_described()):
+        yield REFERENCE / f"{name}.md", text
     yield REFERENCE / "settings.md", settings_page()
     keys = REFERENCE.parent / "enqueue" / "api-keys.md"
     yield keys, operations_of_keys(keys.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The reference page of the HTTP API, written from its OpenAPI document."""
+"""The reference pages of the HTTP API, one for each kind of resource, written from its OpenAPI document."""
 
 import json
 import textwrap
@@ -104,8 +104,24 @@ _MEMBERS = {
 }
 
 
-def http_api_page(document: Mapping[str, Any]) -> str:
-    """The page, in Markdown."""
+# The page of each first part of a path below `/v1/`. All others are on the page of the service.
+_SERVICE = "service"
+_PAGES = {
+    "orders": "Orders",
+    "queue": "Queue",
+    "retries": "Retries",
+    "dead-letters": "Dead letters",
+    "jobs": "Jobs",
+    "backfills": "Backfills",
+    "controls": "Controls of sources and workers",
+    "webhooks": "Webhooks",
+    _SERVICE: "Sources, audit log and health",
+}
+_CONTROLS = {"pause", "resume", "tune", "workers"}
+
+
+def http_api_pages(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The names and the texts of the pages, in Markdown. The first one lists all routes, and keeps their anchors for old links."""
     common = document["components"]["responses"]
     lines = [_INTRODUCTION + "| status | meaning |\n|---|---|"]
     lines += [
@@ -118,12 +134,22 @@ def http_api_page(document: Mapping[str, Any]) -> str:
         for method, operation in operations.items()
     ]
     lines += [
-        f"| [`{method} {path}`](#{_anchor(f'{method} {path}')}) | {operation['summary']}. |"
+        f'| <a id="{(anchor := _anchor(f"{method} {path}"))}"></a>[`{method} {path}`](http-api/{_page(path)}.md#{anchor}) '
+        f"| {operation['summary']}. |"
         for method, path, operation in routes
     ]
-    for method, path, operation in routes:
-        lines += _section(method, path, operation, document)
-    return "\n".join(lines) + "\n"
+    yield "http-api", "\n".join(lines) + "\n"
+    for page, title in _PAGES.items():
+        lines = [f"# HTTP API: {title}\n\n[HTTP API](../http-api.md) describes keys, errors and all routes."]
+        for method, path, operation in routes:
+            if _page(path) == page:
+                lines += _section(method, path, operation, document)
+        yield f"http-api/{page}", "\n".join(lines) + "\n"
+
+
+def _page(path: str) -> str:
+    first = path.removeprefix("/v1/").partition("/")[0]
+    return "controls" if first in _CONTROLS else first if first in _PAGES else _SERVICE
 
 
 def _anchor(heading: str) -> str:

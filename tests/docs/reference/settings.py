@@ -35,8 +35,8 @@ because the prefix may be in use elsewhere.
 
 ## Values
 
-Durations are seconds, and sizes are bytes. A switch is `on` or `off`. An empty cell in the column
-*default* means that the setting is not set.
+A duration is in seconds, or has a unit: `90`, `90s`, `5m`, `2h` or `30d`. Sizes are bytes. A switch
+is `on` or `off`. An empty cell in the column *default* means that the setting is not set.
 
 With several shops, the [sources file](sources.md) replaces the settings that describe one source.
 """

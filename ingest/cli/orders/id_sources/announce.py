@@ -3,14 +3,16 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.progress import TaskProgressColumn
 
+from ingest.cli.invocation import actor
 from ingest.cli.orders.id_sources.found import InvalidLines, UnreadableSource
 from ingest.cli.orders.id_sources.sources import IdSource
 from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import UserError
 from ingest.domain.source_name import deployment_of
 from ingest.operations.control.producer_admission import ProducerAdmission
@@ -84,22 +86,33 @@ async def announce(
             backlog_limit=settings.backlog_limit,
             on_wait=display.say,
         ) as producer:
+            batch: list[str] = []
+            origin, last = actor(), ""
             try:
                 batches = _batches(source, pace.batch, result, display)
                 while (found := _next(batches)) is not None:
                     batch, position = found
-                    result.accepted += await producer.enqueue(batch, express=express)
+                    announced = [Announcement(order_id, origin=origin) for order_id in batch]
+                    result.accepted += await producer.enqueue(announced, express=express)
+                    last, batch = batch[-1], []
                     display.update(position)
-                    await pace.keep(len(batch))
-            except asyncio.CancelledError:
-                display.say(f"stopped after {result.accepted:,} accepted; the next {pace.batch} may be in as well")
+                    await pace.keep(len(announced))
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                display.say(_so_far(result.accepted, last, batch))
                 raise
-            except KeyboardInterrupt:
-                # While it was reading.
-                display.say(f"stopped after {result.accepted:,} accepted")
+            except UserError:
+                if result.accepted:
+                    display.say(_so_far(result.accepted, last, batch))
                 raise
     result.seconds = time.monotonic() - started
     return result
+
+
+def _so_far(accepted: int, last: str, uncertain: Sequence[str]) -> str:
+    """The orders that are in the queue, and those that may be, because Redis has not confirmed them."""
+    until = f", up to {last!r}" if last else ""
+    more = f"; the next {len(uncertain):,}, up to {uncertain[-1]!r}, may be in as well" if uncertain else ""
+    return f"stopped after {accepted:,} accepted{until}{more}; the others are not in the queue"
 
 
 async def _require_admission(url: str, settings: Settings) -> None:
