@@ -4,7 +4,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -171,7 +171,7 @@ async def serving_api(
     files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
     if tls is not None:
         files.append(tls.watched())
-    async with open_connections(settings, sources.settings) as connections, watching(files):
+    async with open_connections(settings, sources.settings) as connections, watching(files), AsyncExitStack() as stack:
         counters = RouteCounters(metrics.accepted, metrics.webhooks)
         described = routes_of(settings, sources, connections, counters)
         routes = traced_routes(described, current_tracing())
@@ -179,6 +179,7 @@ async def serving_api(
             console = console_of(settings, sources, connections, access, secret or random_secret())
             bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
             routes += console.routes(bodies, shutdown.requested.is_set)
+            await stack.enter_async_context(console.history.noting())
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)

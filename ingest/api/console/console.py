@@ -10,7 +10,6 @@ from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
 from ingest.api.console.pages.help import HelpPages
 from ingest.api.console.pages.login import LoginPages
-from ingest.api.console.pages.overview import OverviewPages
 from ingest.api.console.pages.settings import SettingsPages
 from ingest.api.console.pages.sources import SourcePages
 from ingest.api.console.pages.workers import WorkerPages
@@ -22,6 +21,7 @@ from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.state.history import History
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
@@ -37,6 +37,7 @@ class Console:
         settings_of: The settings of each source.
         sources: The connections of each source.
         snapshots: The state of all sources.
+        history: The last hours of all sources. An attribute.
         access: The access to the controls.
         bulk: The jobs that change many entries or orders.
     """
@@ -48,6 +49,7 @@ class Console:
         settings_of: Mapping[str, Settings],
         sources: Mapping[str, SourceConnections],
         snapshots: Snapshots,
+        history: History,
         access: ControlAccess,
         bulk: BulkParts,
     ) -> None:
@@ -56,6 +58,7 @@ class Console:
         self._settings_of = settings_of
         self._sources = sources
         self._snapshots = snapshots
+        self.history = history
         self._access = access
         self._bulk = bulk
 
@@ -70,8 +73,7 @@ class Console:
         frame = Frame(self._visitors, files, limits)
         live = LiveData(frame, is_stopping)
         pages = [
-            *OverviewPages(frame, live, self._snapshots).pages(),
-            *SourcePages(frame, live, self._snapshots, self._settings_of).pages(),
+            *SourcePages(frame, live, self._snapshots, self.history, self._settings_of).pages(),
             *WorkerPages(frame, live, self._snapshots).pages(),
             *AuditPages(frame, self._access.pool, self._settings_of).pages(),
             *SettingsPages(frame, self._settings, self._settings_of).pages(),

@@ -131,6 +131,8 @@ class Frame:
         self._files = files
         self._limits = limits
         self._environment = make_environment()
+        # Macros use them as well.
+        self._environment.globals |= {"root": ROOT, "url": url, "files": files.paths}
         self._sections: Sequence[Section] = ()
 
     @property
@@ -164,9 +166,7 @@ class Frame:
         """Return a part of a page. Templates use `visit`, `url`, `theme`, `files` and the names in `model`."""
         theme = visit.request.cookies.get(THEME_COOKIE, "")
         shown = theme if theme in THEMES else "auto"
-        return self._environment.get_template(template).render(
-            visit=visit, theme=shown, files=self._files.paths, root=ROOT, url=url, **model
-        )
+        return self._environment.get_template(template).render(visit=visit, theme=shown, **model)
 
     def redirect(self, visit: Visit, path: str, message: str = "", *, is_error: bool = False) -> web.Response:
         """Return a redirect to a page of the console after an action.

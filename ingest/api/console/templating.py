@@ -1,5 +1,7 @@
 """Renders the templates of the console. Every value is escaped, and an undefined name is an error."""
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,11 +9,13 @@ from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MISSING = "–"  # noqa: RUF001  a dash in a table
 _LONGEST = 200
+_ROW = re.compile("<tr.*?</tr>", re.DOTALL)
+_CELL = re.compile("<t[dh](?=[ >])")
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -37,6 +41,7 @@ def make_environment() -> Environment:
         "printable": printable,
         "repeated": lambda text: (text, text),
         "shortened": shortened,
+        "labelled": labelled,
     }
     return environment
 
@@ -118,3 +123,14 @@ def shortened(value: Any) -> str:
     """Format a value of a selection, which may be a long list of IDs, in at most 200 characters."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def labelled(rows: str, columns: Sequence[str | tuple[str, str]]) -> Markup:
+    """Name the column of each cell, for narrow screens on which the rows of a table are cards. Texts in the rows are escaped."""
+    names = [column if isinstance(column, str) else column[0] for column in columns]
+
+    def label(row: re.Match[str]) -> str:
+        name = iter(names)
+        return _CELL.sub(lambda cell: f'{cell[0]} data-label="{escape(next(name, ""))}"', row[0])
+
+    return Markup(_ROW.sub(label, rows))  # noqa: S704  rendered by a template

@@ -1,63 +1,79 @@
-"""The live state of each source, with its queue, quota, limits, pause, circuit and polling."""
+"""The live overview of all sources with their last hours, and the live state of each source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
-from ingest.api.console.charts import chart_of
+from ingest.api.console.charts import charts_of
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.live import LiveData
 from ingest.domain.masking import mask_url
-from ingest.operations.state.snapshot import in_queue
+from ingest.operations.state.history import History, total_of
+from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
+_Model = Callable[[Visit], Awaitable[dict[str, Any]]]
+_LONGEST = 24
+
 
 class SourcePages:
-    """`/console/sources` and `/console/sources/show`."""
+    """`/console/`, `/console/sources` and `/console/sources/show`."""
 
-    def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots, settings: Mapping[str, Settings]) -> None:
+    def __init__(
+        self, frame: Frame, live: LiveData, snapshots: Snapshots, history: History, settings: Mapping[str, Settings]
+    ) -> None:
         self._frame = frame
         self._snapshots = snapshots
+        self._history = history
         self._settings = settings
-        live.add("sources", self._list_part)
-        live.add("source", self._part)
+        self._live = live
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/sources", self._list), Page("GET", "/sources/show", self._show)]
+        return [
+            self._page("/", "overview", self._overview),
+            self._page("/sources", "list", self._listed),
+            self._page("/sources/show", "show", self._shown),
+        ]
 
-    async def _list(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "sources/list.html", **await self._listed(visit))
+    def _page(self, path: str, name: str, model: _Model) -> Page:
+        """Return a page whose live part is the template `NAME_part.html`."""
 
-    async def _list_part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "sources/list_part.html", **await self._listed(visit))
+        async def show(visit: Visit) -> web.StreamResponse:
+            return self._frame.render(visit, f"sources/{name}.html", **await model(visit))
 
-    async def _show(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "sources/show.html", **await self._shown(visit))
+        async def part(visit: Visit) -> str:
+            return self._frame.fragment(visit, f"sources/{name}_part.html", **await model(visit))
 
-    async def _part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "sources/show_part.html", **await self._shown(visit))
+        self._live.add({"list": "sources", "show": "source"}.get(name, name), part)
+        return Page("GET", path, show)
 
     async def _listed(self, visit: Visit) -> dict[str, Any]:
         snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
-        return {"snapshot": snapshot, "sources": snapshot.sources, "settings": self._settings}
+        return {"snapshot": snapshot, "settings": self._settings}
+
+    async def _overview(self, visit: Visit) -> dict[str, Any]:
+        return await self._with_history(visit, await self._listed(visit))
 
     async def _shown(self, visit: Visit) -> dict[str, Any]:
         name = source_in(visit, inputs_of(visit), self._settings)
         snapshot = (await self._snapshots.latest()).limited_to(lambda source: source == name)
-        source, trend, settings = snapshot.source(name), snapshot.trend_of(name), self._settings[name]
-        return {
+        settings = self._settings[name]
+        model = {
             "snapshot": snapshot,
-            "source": source,
+            "source": snapshot.source(name),
             "settings": settings,
             "api": mask_url(settings.upstream_url) if settings.upstream_url else "",
-            "in_queue": None if source is None else in_queue(source.queue),
-            "charts": {
-                "arrived": chart_of([point.arrived for point in trend]),
-                "stored": chart_of([point.stored for point in trend]),
-                "in_queue": chart_of([point.in_queue for point in trend]),
-            },
         }
+        return await self._with_history(visit, model)
+
+    async def _with_history(self, visit: Visit, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the charts of the sources in the snapshot."""
+        snapshot: Snapshot = model["snapshot"]
+        hours = _LONGEST if inputs_of(visit).text("hours") == str(_LONGEST) else 1
+        found = await self._history.bars(snapshot, hours)
+        bars = total_of(found[each.source] for each in snapshot.sources if each.source in found)
+        return {**model, "hours": hours, "charts": charts_of(bars, hours, snapshot.at)}
