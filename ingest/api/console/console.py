@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import ROOT, Frame
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.live import LiveData
 from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
@@ -81,13 +81,12 @@ class Console:
             *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._bulk),
         ]
         login = LoginPages(frame, self._visitors, limits)
-        all_pages = [*pages, *login.pages(), *live.pages()]
+        all_pages = [*pages, *login.pages(), *live.pages(), Page("GET", "/{tail:.*}", _unknown)]
         return [
             *files.routes(),
             *login.routes(),
-            *frame.routes(all_pages),
             Route("GET", ROOT, None, _to_root, _UNDOCUMENTED),
-            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond, _UNDOCUMENTED),
+            *frame.routes(all_pages),
         ]
 
 
@@ -95,9 +94,5 @@ async def _to_root(_: web.Request, __: Caller) -> web.StreamResponse:
     return web.Response(status=308, headers={"Location": f"{ROOT}/"})
 
 
-class _Unknown:
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-
-    async def respond(self, request: web.Request, _: Caller) -> web.StreamResponse:
-        return self._frame.problem(request, Problem(404, "no_such_page", "there is no page at this address"))
+async def _unknown(_: Visit) -> web.StreamResponse:
+    raise Problem(404, "no_such_page", "there is no page at this address")

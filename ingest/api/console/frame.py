@@ -194,10 +194,12 @@ class Frame:
             try:
                 if page.method != "GET":
                     check_origin(request)
-                visitor = await self.visitors.identify(request, page.scope)
+                visitor = await self.visitors.identify(request, Scope.READ)
+                visit = Visit(request, visitor)
+                # An error that follows is shown with the navigation.
+                visitor.caller.check(page.scope)
                 if page.is_personal:
                     visitor.caller.check(Scope.PERSONAL)
-                visit = Visit(request, visitor)
                 request[STATE].identify(visitor.caller.name)
                 if page.is_large:
                     await request[STATE].hold_large()

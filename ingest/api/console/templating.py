@@ -11,6 +11,8 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ingest.mapping.compiled.minor_units import digits_of
+
 _TEMPLATES = Path(__file__).parent / "templates"
 _MISSING = "–"  # noqa: RUF001  a dash in a table
 _LONGEST = 200
@@ -42,6 +44,7 @@ def make_environment() -> Environment:
         "repeated": lambda text: (text, text),
         "shortened": shortened,
         "labelled": labelled,
+        "amount": amount,
     }
     return environment
 
@@ -84,6 +87,13 @@ def size(count: int) -> str:
     if count < 1 << 20:
         return f"{count / (1 << 10):,.0f} KiB"
     return f"{count / (1 << 20):,.1f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"
+
+
+def amount(value: str, currency: str) -> str:
+    """Format an amount with at least the decimal places of its currency, and all that it has."""
+    whole, _, decimals = value.partition(".")
+    decimals = decimals.ljust(digits_of(currency), "0")
+    return f"{whole}.{decimals}" if decimals else whole
 
 
 def moment(value: datetime | None) -> Markup | str:

@@ -30,6 +30,7 @@ BARS = 60
 """A history of one hour has a bar for each minute, a history of N hours one for N minutes."""
 # Seconds for which a history of one hour is shared. A longer one is shared for longer, because it is read from more keys.
 _SHARED_FOR = 2.0
+_NOTED_WITHIN = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,12 @@ class History:
                 except QueueUnavailable:
                     return {}
                 now = {each.source: of_queue(each.queue) for each in snapshot.sources if each.queue is not None}
-                found = {
-                    name: bars_of({**each, last: {**each.get(last, {}), **now.get(name, {})}}, last, hours)
-                    for name, each in zip(self._keys, counts, strict=True)
-                }
+                # A minute that has just ended may not be noted yet.
+                current = [last] if self._clock() % 60 > _NOTED_WITHIN else [last - 1, last]
+                found = {}
+                for name, each in zip(self._keys, counts, strict=True):
+                    known = {minute: {**now.get(name, {}), **each.get(minute, {})} for minute in current}
+                    found[name] = bars_of({**each, **known}, last, hours)
                 self._read[hours] = self._clock(), found
             return found
 
