@@ -63,7 +63,7 @@ def operating_pages(
         bulk: The jobs that change many entries or orders.
     """
     return [
-        *OrderListPages(frame, sources, access.pool).pages(),
+        *OrderListPages(frame, sources).pages(),
         *OrderDetailPages(frame, sources).pages(),
         *OrderChangePages(frame, sources, access).pages(),
         *(page for kind in EntryKind for page in EntryListPage(kind, frame, live, sources, bulk.groups).pages()),

@@ -1,6 +1,6 @@
 """The list of stored orders, filtered, page by page, the newest first."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -15,9 +15,8 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
+from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_filter import OrderPlace
-from ingest.store.connections.pool import Pool
-from ingest.store.orders.order_reading import newest_orders
 
 _PATH = f"{ROOT}/orders"
 _LIMIT = 100
@@ -30,10 +29,9 @@ _Place = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str, str]
 class OrderListPages:
     """`/console/orders`."""
 
-    def __init__(self, frame: Frame, sources: Collection[str], pool: Pool) -> None:
+    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections]) -> None:
         self._frame = frame
         self._sources = sources
-        self._pool = pool
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
@@ -51,7 +49,7 @@ class OrderListPages:
         try:
             with as_problems():
                 place = None if before is None else OrderPlace(*before)
-                reading = newest_orders(self._pool, names, selection, place, _LIMIT + 1)
+                reading = self._sources[names[0]].orders.newest(names, selection, place, _LIMIT + 1)
                 found, is_by_time = await while_connected(visit.request, reading)
         except Problem as error:
             if error.code != "query_too_slow":
