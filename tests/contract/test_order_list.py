@@ -66,9 +66,9 @@ async def test_the_newest_orders_of_all_sources_are_first_page_by_page(either_ds
         if not is_sorted:
             await connection.execute("UPDATE pg_class SET reltuples = 1e6 WHERE relname = 'orders'")
     listed: list[tuple[str, str]] = []
-    place = None
+    place, rows = None, [{}]
     async with Pool.open(either_dsn, size=1) as pool:
-        while not listed or rows:
+        while rows:
             rows, is_by_time = await newest_orders(pool, ["de", "fr"], OrderFilter(status="placed"), place, 13)
             assert is_by_time is is_sorted
             listed += [(row["source"], row["order"]["id"]) for row in rows]

@@ -51,8 +51,8 @@ def _chart(values: Sequence[int | None], hours: int, at: datetime, shown: Callab
     heights = [0 if not value else max(1.5, _HEIGHT * value / highest) for value in values]
     bars = "".join(_rectangle(n, height) for n, height in enumerate(heights) if height)
     unknown = "".join(_rectangle(n, 1) for n, value in enumerate(values) if value is None)
-    width = f"{hours} minutes" if hours > 1 else "minute"
-    text = f"Highest in a {width}: {shown(highest)}"
+    width = f"{hours} minutes" if hours > 1 else "a minute"
+    text = f"Highest in {width}: {shown(highest)}"
     if highest:
         newest = len(values) - 1 - values[::-1].index(highest)
         began_at = at - timedelta(minutes=hours * (len(values) - 1 - newest))

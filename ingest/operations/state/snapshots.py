@@ -178,4 +178,4 @@ async def read_snapshot(sources: Sequence[Backends], *, checks_store: bool = Tru
     except (Unavailable, UserError) as error:
         unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
         unknown = [SourceSnapshot(each.source, unread) for each in sources]
-        return snapshot_of(datetime.now(UTC), unknown, NO_CONTROLS, (), Servers(str(error)))
+        return snapshot_of(datetime.now(UTC), unknown, NO_CONTROLS, Servers(str(error)))

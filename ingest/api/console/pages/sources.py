@@ -56,24 +56,24 @@ class SourcePages:
         return {"snapshot": snapshot, "settings": self._settings}
 
     async def _overview(self, visit: Visit) -> dict[str, Any]:
-        return await self._with_history(visit, await self._listed(visit))
+        model = await self._listed(visit)
+        return {**model, **await self._charts(visit, model["snapshot"])}
 
     async def _shown(self, visit: Visit) -> dict[str, Any]:
         name = source_in(visit, inputs_of(visit), self._settings)
         snapshot = (await self._snapshots.latest()).limited_to(lambda source: source == name)
         settings = self._settings[name]
-        model = {
+        return {
             "snapshot": snapshot,
             "source": snapshot.source(name),
             "settings": settings,
             "api": mask_url(settings.upstream_url) if settings.upstream_url else "",
+            **await self._charts(visit, snapshot),
         }
-        return await self._with_history(visit, model)
 
-    async def _with_history(self, visit: Visit, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the charts of the sources in the snapshot."""
-        snapshot: Snapshot = model["snapshot"]
+    async def _charts(self, visit: Visit, snapshot: Snapshot) -> dict[str, Any]:
+        """Return the charts of the sources in the snapshot, and their hours."""
         hours = _LONGEST if inputs_of(visit).text("hours") == str(_LONGEST) else 1
         found = await self._history.bars(snapshot, hours)
         bars = total_of(found[each.source] for each in snapshot.sources if each.source in found)
-        return {**model, "hours": hours, "charts": charts_of(bars, hours, snapshot.at)}
+        return {"hours": hours, "charts": charts_of(bars, hours, snapshot.at)}
