@@ -114,7 +114,8 @@ async def test_an_order_that_is_nowhere_is_enqueued_from_its_page_and_is_then_fi
     await visitor.in_each_size("nowhere")
     visitor.problems.clear()
 
-    await visitor.press(f"Enqueue it for {CALM}…")
+    await visitor.page.get_by_label("Source").select_option(CALM)
+    await visitor.press("Enqueue it…")
     await visitor.press("Enqueue")
     await deployment.finished(CALM)
 

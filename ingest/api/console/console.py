@@ -73,8 +73,8 @@ class Console:
         frame = Frame(self._visitors, files, limits)
         live = LiveData(frame, is_stopping)
         pages = [
-            *SourcePages(frame, live, self._snapshots, self.history, self._settings_of).pages(),
-            *WorkerPages(frame, live, self._snapshots).pages(),
+            *SourcePages(live, self._snapshots, self.history, self._settings_of).pages(),
+            *WorkerPages(live, self._snapshots).pages(),
             *AuditPages(frame, self._access.pool, self._settings_of).pages(),
             *SettingsPages(frame, self._settings, self._settings_of).pages(),
             *HelpPages(frame).pages(),

@@ -1,12 +1,10 @@
 """The live overview of all sources with their last hours, and the live state of each source."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
-
 from ingest.api.console.charts import charts_of
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.live import LiveData
 from ingest.domain.masking import mask_url
@@ -15,7 +13,6 @@ from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
-_Model = Callable[[Visit], Awaitable[dict[str, Any]]]
 _LONGEST = 24
 
 
@@ -23,9 +20,8 @@ class SourcePages:
     """`/console/`, `/console/sources` and `/console/sources/show`."""
 
     def __init__(
-        self, frame: Frame, live: LiveData, snapshots: Snapshots, history: History, settings: Mapping[str, Settings]
+        self, live: LiveData, snapshots: Snapshots, history: History, settings: Mapping[str, Settings]
     ) -> None:
-        self._frame = frame
         self._snapshots = snapshots
         self._history = history
         self._settings = settings
@@ -34,22 +30,10 @@ class SourcePages:
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            self._page("/", "overview", self._overview),
-            self._page("/sources", "list", self._listed),
-            self._page("/sources/show", "show", self._shown),
+            self._live.page("overview", "/", "sources/overview", self._overview),
+            self._live.page("sources", "/sources", "sources/list", self._listed),
+            self._live.page("source", "/sources/show", "sources/show", self._shown),
         ]
-
-    def _page(self, path: str, name: str, model: _Model) -> Page:
-        """Return a page whose live part is the template `NAME_part.html`."""
-
-        async def show(visit: Visit) -> web.StreamResponse:
-            return self._frame.render(visit, f"sources/{name}.html", **await model(visit))
-
-        async def part(visit: Visit) -> str:
-            return self._frame.fragment(visit, f"sources/{name}_part.html", **await model(visit))
-
-        self._live.add({"list": "sources", "show": "source"}.get(name, name), part)
-        return Page("GET", path, show)
 
     async def _listed(self, visit: Visit) -> dict[str, Any]:
         snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
