@@ -1,6 +1,6 @@
 """The history of all sources in the last hours: arrived, stored and failed orders and the age of the oldest one in each minute.
 
-Workers add what they finish to the counts of each minute in Redis. A process with a console notes the queues at the end of each minute.
+Workers add the orders that they finish to the counts of each minute in Redis. A process with a console notes the queues at the end of each minute.
 The orders that have arrived are those that have left the queue, and the growth of the queue. A minute whose queue was not noted is unknown,
 because no process with a console was running, or a server could not be read.
 """
@@ -51,7 +51,7 @@ class Bar:
 
     @classmethod
     def total(cls, bars: Iterable[Self]) -> "Bar":
-        """Add up what is known of several minutes or sources."""
+        """Add up the known numbers of several minutes or sources."""
         bars = list(bars)
         return Bar(
             sum_of_known(each.arrived for each in bars),
@@ -113,7 +113,7 @@ class History:
             await asyncio.sleep(60 - self._clock() % 60)
 
     async def bars(self, snapshot: Snapshot, hours: int) -> Mapping[str, Sequence[Bar]]:
-        """Return the bars of each source, the newest last. Nothing while Redis is unavailable."""
+        """Return the bars of each source, the newest last. They are empty while Redis is unavailable."""
         async with self._reading:
             read_at, found = self._read.get(hours, (0.0, {}))
             if not found or self._clock() - read_at >= _SHARED_FOR * hours:

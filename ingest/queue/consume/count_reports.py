@@ -1,6 +1,6 @@
 """Reports the counts of a worker process to Redis, for the console and `ingest top`.
 
-Each process has one key for each of its sources, which expires by itself. What has been finished since the last report is also added to
+Each process has one key for each of its sources, which expires by itself. Orders that were finished since the last report are also added to
 the current minute of the source, see `ingest.queue.operate.minute_counts`. Reports are only sent when a count has changed, so that idle
 processes send nothing. If a process dies here, its last counts are missing in the rates and in the history, and nothing else.
 """
@@ -88,7 +88,7 @@ class CountReports:
                 self.failing = str(error), time.monotonic() if self.failing is None else self.failing[1]
 
     async def _add(self, counts: ProcessCounts) -> None:
-        """Add to the current minute what has been finished since the last addition."""
+        """Add the orders that were finished since the last addition to the current minute."""
         new = grown(self._added.orders, counts.orders)
         sums = {
             count: sum(new.get(outcome, 0) for outcome in outcomes)

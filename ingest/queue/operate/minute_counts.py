@@ -1,7 +1,7 @@
 """Keeps counts of each minute of a queue in Redis for a day, for the history in the console.
 
-There is one hash for each hour with a count, which expires by itself, so that the history of a queue needs at most 25 hashes of 300 numbers.
-Workers add what they have finished. `ingest api` notes the queue at the end of each minute, where the first process wins. If a process
+There is one hash for each hour with a count, which expires by itself, so that the history of a queue needs at most 26 hashes of 300 numbers.
+Workers add the orders that they have finished. `ingest api` notes the queue at the end of each minute, where the first process wins. If a process
 dies here, its last counts are missing in the history, and nothing else. After a lost reply, counts may be added twice.
 """
 
@@ -68,14 +68,22 @@ def of_queue(state: QueueState) -> Counts:
 
 @translating
 async def read_counts(client: Redis, queues: Sequence[Keys], first: int, last: int) -> list[Mapping[int, Counts]]:
-    """Return the counts of each queue in these minutes, in one round trip."""
+    """Return the counts of each queue in these minutes, in one round trip. Those of a server that cannot be used are missing.
+
+    Raises:
+        QueueUnavailable: no server can be used right now.
+    """
     hours = range(first // _HOUR, last // _HOUR + 1)
     async with client.pipeline(transaction=False) as pipe:
         for keys in queues:
             for hour in hours:
                 pipe.hgetall(_key(keys, hour))
-        found = iter(await replies(pipe))
-    return [_minutes(zip(hours, found, strict=False)) for _ in queues]
+        found = await pipe.execute(raise_on_error=False)
+    errors = [each for each in found if isinstance(each, Exception)]
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    each = iter({} if isinstance(reply, Exception) else reply for reply in found)
+    return [_minutes(zip(hours, each, strict=False)) for _ in queues]
 
 
 def _minutes(hours: Iterable[tuple[int, Mapping[bytes, bytes]]]) -> Mapping[int, Counts]:
