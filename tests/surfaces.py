@@ -31,5 +31,5 @@ def pages() -> Sequence[Page]:
     settings, frame = load_settings(), Frame(NO, StaticFiles(ROOT), NO)
     live = LiveData(frame, lambda: True)
     access, bulk = cast("Any", SimpleNamespace(pool=None, sources={})), BulkParts(NO, NO, {}, NO)
-    console = Console(NO, settings, {"": settings}, {}, NO, access, bulk)
+    console = Console(NO, settings, {"": settings}, {}, NO, NO, access, bulk)
     return [*console.pages(frame, live), *LoginPages(frame, NO, NO).pages(), *live.pages()]

@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -185,7 +185,7 @@ async def serving_api(
     if tls is not None:
         files.append(tls.watched())
     name = f"{socket.gethostname()}-{os.getpid()}"
-    async with open_connections(settings, sources.settings) as connections, watching(files):
+    async with open_connections(settings, sources.settings) as connections, watching(files), AsyncExitStack() as stack:
         reports = ServiceReports(connections.redis, settings.stream, settings.group)
         reporting = Reporting(reports, "ingest api", name, sources.rejected)
         counters = RouteCounters(metrics.accepted, metrics.webhooks, reporting.webhooks)
@@ -195,6 +195,7 @@ async def serving_api(
             console = console_of(settings, sources, connections, access, secret or random_secret())
             bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
             routes += console.routes(bodies, shutdown.requested.is_set)
+            await stack.enter_async_context(console.history.noting())
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)

@@ -54,6 +54,7 @@ class _BodyTable(msgspec.Struct, forbid_unknown_fields=True):
 
 class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     meaning: Meaning
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=60)] | None = None
     status: _Status | list[_Status] | None = None
     header: _HeaderTable | list[_HeaderTable] | None = None
     body: _BodyTable | list[_BodyTable] | None = None
@@ -112,8 +113,10 @@ def _known_keys(keys: Keys) -> tuple[str, ...]:
 
 
 def _rule_of(name: str, table: _RuleTable) -> ResponseRule:
+    if table.name is not None and not table.name.isprintable():
+        raise _Mistake("contains a character that cannot be printed", "name")
     rule = ResponseRule(
-        name,
+        table.name or name,
         table.meaning,
         statuses=tuple(_statuses(status) for status in _as_list(table.status)),
         headers=tuple(_header(each, *_place("header", table.header, n)) for n, each in _numbered(table.header)),

@@ -16,6 +16,7 @@ from ingest.upstream.responses import LONGEST_WAIT, api_time, retry_after, until
 
 ERROR_BODY = 64 * 1024
 """Bytes of the body of a response without a document that rules apply to."""
+_ERROR = 400
 # Larger numbers are a time since 1970, not a duration.
 _SINCE_1970 = 1e9
 
@@ -85,7 +86,7 @@ class RuledRequest:
         rule = first_match(self._rules, self._status, self._headers, body)
         if rule is None:
             return None
-        stated = body.errors() if rule.reads_errors else ""
+        stated = body.errors() if rule.reads_errors or self._status >= _ERROR else ""
         if rule.meaning is Meaning.DOCUMENT and stated:
             self._on_notice(Notice.DENIED, denied_notice(stated))
         error = f"HTTP {self._status}, by the rule {rule.name}"

@@ -17,7 +17,7 @@ _OPTIONS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
-WIDTHS = (360, 768, 1440)
+WIDTHS = (390, 768, 1440)
 THEMES = ("light", "dark")
 # `make browser` sets it. Without it, pictures are not taken.
 PICTURES = os.environ.get("INGEST_TEST_PICTURES")

@@ -6,10 +6,10 @@ import pytest
 from shipped import as_account
 from support import connected
 
-from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_filter import OrderFilter, OrderPlace, OrderPosition
 from ingest.operations.stored_orders.order_list import OrderPage, id_pages, list_page
 from ingest.store.connections.pool import Pool
-from ingest.store.orders.order_reading import OrderReader
+from ingest.store.orders.order_reading import OrderReader, newest_orders
 from ingest.store.orders.search_indexes import INDEXES, create_search_indexes
 
 START = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -57,3 +57,25 @@ async def test_filters_combine_over_sources_and_pages(either_dsn: str, *, has_in
     assert counted == [("de", "007"), ("fr", "007")]
     assert begun == [("de", "010"), ("de", "017"), ("fr", "010"), ("fr", "017")]
     assert ids == [f"{n:03}" for n in range(79, 19, -1)]
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+async def test_the_newest_orders_of_all_sources_are_first_page_by_page(either_dsn: str, *, is_sorted: bool) -> None:
+    async with connected(either_dsn) as connection:
+        await connection.execute(_FILL.replace("$1", f"'{START.isoformat()}'"))
+        if not is_sorted:
+            await connection.execute("UPDATE pg_class SET reltuples = 1e6 WHERE relname = 'orders'")
+    listed: list[tuple[str, str]] = []
+    place, rows = None, [{}]
+    async with Pool.open(either_dsn, size=1) as pool:
+        while rows:
+            rows, is_by_time = await newest_orders(pool, ["de", "fr"], OrderFilter(status="placed"), place, 13)
+            assert is_by_time is is_sorted
+            listed += [(row["source"], row["order"]["id"]) for row in rows]
+            place = OrderPlace(rows[-1]["row"]["ingested_at"], *listed[-1]) if rows else place
+
+    placed = [f"{n:03}" for n in range(100) if n % 10]
+    if is_sorted:
+        assert listed == [(source, order_id) for order_id in placed for source in ("fr", "de")]
+    else:
+        assert listed == [(source, order_id) for source in ("fr", "de") for order_id in reversed(placed)]

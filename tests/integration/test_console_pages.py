@@ -31,7 +31,7 @@ PATHS = (
     "/dead-letters/drop?text=gone-1", "/dead-letters/export", "/dead-letters/export?format=csv&text=gone-1", "/dead-letters/export-job", "/retries", "/retries?text=x",
     "/retries/run-now", "/retries/dead-letter?reason=timeout", "/jobs", "/sources/backfills", "/sources/pause", "/sources/resume",
     "/sources/tune", "/workers/drain?target=nobody",
-    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', '2026-01-01T00:00:00.000001+00:00')))}",
+    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('2026-01-01T00:00:00.000001+00:00', '', 'x'))}",
 )  # fmt: skip
 INVALID = {
     "/orders?stored_from=yesterday": 422, "/orders?attribute=x": 422, "/orders?cursor=x": 422, "/orders?source=other": 404,
@@ -40,8 +40,8 @@ INVALID = {
     "/dead-letters?since=2026-01-02T00:00&until=2026-01-01T00:00": 422, "/dead-letters/show?id=1-1": 404, "/dead-letters/show?id=x": 404,
     "/dead-letters/replay?chosen=1": 422, "/dead-letters/export-job?id=gone-1": 422, "/jobs/output?id=7": 404, "/retries?cursor=WyJ4IiwieSJd": 422, "/jobs/show?id=7": 404, "/jobs/show?id=x": 404,
     "/sources/backfills/start?since=2026-01-01T00:00": 409, "/jobs?cursor=InNvbWUi": 422,
-    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', 'yesterday')))}": 422,
-    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('', ('x', '2026-01-01T00:00:00')))}": 422,
+    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('yesterday', '', 'x'))}": 422,
+    f"/orders?stored_from=2026-01-01&cursor={cursor_of(('2026-01-01T00:00:00', '', 'x'))}": 422,
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def source(
 
 
 def snapshot(*sources: SourceSnapshot, controls: Controls | None = None, problem: str = "") -> Snapshot:
-    return snapshot_of(AT, sources, controls or Controls(), (), Servers(problem))
+    return snapshot_of(AT, sources, controls or Controls(), Servers(problem))
 
 
 def shown(found: Snapshot, width: int = 80, height: int | None = None, sort: str = "trouble") -> list[str]:

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import ROOT, Frame, Page
+from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.live import LiveData
 from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
 from ingest.api.console.pages.help import HelpPages
 from ingest.api.console.pages.login import LoginPages
-from ingest.api.console.pages.overview import OverviewPages
 from ingest.api.console.pages.settings import SettingsPages
 from ingest.api.console.pages.sources import SourcePages
 from ingest.api.console.pages.workers import WorkerPages
@@ -21,6 +20,7 @@ from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
 from ingest.api.source_connections import SourceConnections
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.state.history import History
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
@@ -34,6 +34,7 @@ class Console:
         settings_of: The settings of each source.
         sources: The connections of each source.
         snapshots: The state of all sources.
+        history: The last hours of all sources. An attribute.
         access: The access to the controls.
         bulk: The jobs that change many entries or orders.
     """
@@ -45,6 +46,7 @@ class Console:
         settings_of: Mapping[str, Settings],
         sources: Mapping[str, SourceConnections],
         snapshots: Snapshots,
+        history: History,
         access: ControlAccess,
         bulk: BulkParts,
     ) -> None:
@@ -53,6 +55,7 @@ class Console:
         self._settings_of = settings_of
         self._sources = sources
         self._snapshots = snapshots
+        self.history = history
         self._access = access
         self._bulk = bulk
 
@@ -67,21 +70,20 @@ class Console:
         frame = Frame(self._visitors, files, limits)
         live = LiveData(frame, is_stopping)
         login = LoginPages(frame, self._visitors, limits)
-        all_pages = [*self.pages(frame, live), *login.pages(), *live.pages()]
+        unknown = Page("GET", "/{tail:.*}", _unknown, "console")
+        all_pages = [*self.pages(frame, live), *login.pages(), *live.pages(), unknown]
         return [
             *files.routes(),
             *login.routes(),
-            *frame.routes(all_pages),
             Route("GET", ROOT, None, _to_root),
-            Route("GET", f"{ROOT}/{{tail:.*}}", None, _Unknown(frame).respond),
+            *frame.routes(all_pages),
         ]
 
     def pages(self, frame: Frame, live: LiveData) -> Sequence[Page]:
         """Return all pages except the login, and add their live parts."""
         return [
-            *OverviewPages(frame, live, self._snapshots).pages(),
-            *SourcePages(frame, live, self._snapshots, self._settings_of).pages(),
-            *WorkerPages(frame, live, self._snapshots).pages(),
+            *SourcePages(live, self._snapshots, self.history, self._settings_of).pages(),
+            *WorkerPages(live, self._snapshots).pages(),
             *AuditPages(frame, self._access.pool, self._settings_of).pages(),
             *SettingsPages(frame, self._settings, self._settings_of).pages(),
             *HelpPages(frame).pages(),
@@ -93,9 +95,5 @@ async def _to_root(_: web.Request, __: Caller) -> web.StreamResponse:
     return web.Response(status=308, headers={"Location": f"{ROOT}/"})
 
 
-class _Unknown:
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-
-    async def respond(self, request: web.Request, _: Caller) -> web.StreamResponse:
-        return self._frame.problem(request, Problem(404, "no_such_page", "there is no page at this address"))
+async def _unknown(_: Visit) -> web.StreamResponse:
+    raise Problem(404, "no_such_page", "there is no page at this address")

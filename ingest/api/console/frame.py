@@ -128,6 +128,8 @@ class Frame:
         self._files = files
         self._limits = limits
         self._environment = make_environment()
+        # Macros use them as well.
+        self._environment.globals |= {"root": ROOT, "url": url, "files": files.paths}
         self._sections: Sequence[Section] = ()
 
     @property
@@ -161,9 +163,7 @@ class Frame:
         """Return a part of a page. Templates use `visit`, `url`, `theme`, `files` and the names in `model`."""
         theme = visit.request.cookies.get(THEME_COOKIE, "")
         shown = theme if theme in THEMES else "auto"
-        return self._environment.get_template(template).render(
-            visit=visit, theme=shown, files=self._files.paths, root=ROOT, url=url, **model
-        )
+        return self._environment.get_template(template).render(visit=visit, theme=shown, **model)
 
     def redirect(self, visit: Visit, path: str, message: str = "", *, is_error: bool = False) -> web.Response:
         """Return a redirect to a page of the console after an action.
@@ -191,10 +191,10 @@ class Frame:
             try:
                 if page.method != "GET":
                     check_origin(request)
-                needed, *further = DECLARED[page.operation].scopes
-                visitor = await self.visitors.identify(request, needed)
-                visitor.caller.require(further)
+                visitor = await self.visitors.identify(request, Scope.READ)
                 visit = Visit(request, visitor)
+                # An error that follows is shown with the navigation.
+                visitor.caller.require(DECLARED[page.operation].scopes)
                 request[STATE].identify(visitor.caller.name)
                 if page.is_large:
                     await request[STATE].hold_large()

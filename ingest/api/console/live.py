@@ -7,6 +7,7 @@ script replaces the changed parts. A stream ends after some minutes, and the bro
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -20,6 +21,8 @@ from ingest.operations.declared import DECLARED
 
 RenderPart = Callable[[Visit], Awaitable[str]]
 """Returns the current content of the live part of a page, as HTML. The request has the query of the page."""
+MakeModel = Callable[[Visit], Awaitable[dict[str, Any]]]
+"""Returns the names that a template uses."""
 
 _EVERY = 1.0
 _LONGEST = 300.0
@@ -32,7 +35,7 @@ class LiveData:
     """The streams of all pages.
 
     Args:
-        frame: Renders problems.
+        frame: Renders pages.
         is_stopping: Whether streams are to end.
     """
 
@@ -48,6 +51,27 @@ class LiveData:
             return await self._stream(visit, render, DECLARED[operation].scope)
 
         self._pages.append(Page("GET", f"/events/{name}", respond, operation))
+
+    def page(
+        self,
+        name: str,
+        path: str,
+        template: str,
+        model: MakeModel,
+        operation: str,
+        *,
+        is_large: bool = False,
+    ) -> Page:
+        """Return a page by the template `TEMPLATE.html`, and add its live part by `TEMPLATE_part.html`, with the same model."""
+
+        async def show(visit: Visit) -> web.StreamResponse:
+            return self._frame.render(visit, f"{template}.html", **await model(visit))
+
+        async def part(visit: Visit) -> str:
+            return self._frame.fragment(visit, f"{template}_part.html", **await model(visit))
+
+        self.add(name, part, operation)
+        return Page("GET", path, show, operation, is_large=is_large)
 
     def pages(self) -> Sequence[Page]:
         """The streams."""

@@ -1,5 +1,7 @@
 """Renders the templates of the console. Every value is escaped, and an undefined name is an error."""
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,11 +9,15 @@ from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from ingest.mapping.compiled.minor_units import digits_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MISSING = "–"  # noqa: RUF001  a dash in a table
 _LONGEST = 200
+_ROW = re.compile("<tr.*?</tr>", re.DOTALL)
+_CELL = re.compile("<t[dh](?=[ >])")
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -37,6 +43,8 @@ def make_environment() -> Environment:
         "printable": printable,
         "repeated": lambda text: (text, text),
         "shortened": shortened,
+        "labelled": labelled,
+        "amount": amount,
     }
     return environment
 
@@ -81,6 +89,13 @@ def size(count: int) -> str:
     return f"{count / (1 << 20):,.1f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"
 
 
+def amount(value: str, currency: str) -> str:
+    """Format an amount with at least the decimal places of its currency, and all that it has."""
+    whole, _, decimals = value.partition(".")
+    decimals = decimals.ljust(digits_of(currency), "0")
+    return f"{whole}.{decimals}" if decimals else whole
+
+
 def moment(value: datetime | None) -> Markup | str:
     """Format a time in UTC as an element that contains its exact value."""
     if value is None:
@@ -118,3 +133,14 @@ def shortened(value: Any) -> str:
     """Format a value of a selection, which may be a long list of IDs, in at most 200 characters."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def labelled(rows: str, columns: Sequence[str | tuple[str, str]]) -> Markup:
+    """Name the column of each cell, for narrow screens on which the rows of a table are cards. Texts in the rows are escaped."""
+    names = [column if isinstance(column, str) else column[0] for column in columns]
+
+    def label(row: re.Match[str]) -> str:
+        name = iter(names)
+        return _CELL.sub(lambda cell: f'{cell[0]} data-label="{escape(next(name, ""))}"', row[0])
+
+    return Markup(_ROW.sub(label, rows))  # noqa: S704  rendered by a template

@@ -27,7 +27,7 @@ _FROZEN = "q quit   p continue   s sort by {}   FROZEN"
 
 Sort = str
 SORTS: Mapping[Sort, "Callable[[SourceSnapshot], object]"] = {
-    "trouble": lambda each: (-_rank(each), -_waiting(each), each.source),
+    "trouble": lambda each: each.trouble,
     "waiting": lambda each: (-_waiting(each), each.source),
     "oldest": lambda each: (-(each.queue.oldest_age or 0.0) if each.queue else 0.0, each.source),
     "dead": lambda each: (-(each.queue.dead or 0) if each.queue else 0, each.source),
@@ -147,10 +147,6 @@ def _style(source: "SourceSnapshot") -> str:
     if source.condition.cannot_work:
         return "bold red"
     return "" if source.state in ("running", "idle") else _STYLE_OF_OTHERS
-
-
-def _rank(source: "SourceSnapshot") -> int:
-    return list(type(source.state)).index(source.state)
 
 
 def _notes(snapshot: "Snapshot", width: int) -> Iterator[str]:

@@ -62,6 +62,11 @@ class QueueState:
     lanes: Mapping[Lane, LaneState] = field(default_factory=_empty_lanes)
 
     @property
+    def in_queue(self) -> int | None:
+        """The number of orders that are not finished, without dead letters, or None if they cannot be counted."""
+        return None if self.depth is None else self.depth + self.pending + self.retries
+
+    @property
     def id_problems(self) -> list[str]:
         """The lanes with entry IDs that are too far ahead, one line each."""
         lines = []

@@ -18,6 +18,7 @@ _LONGEST_TEXT = 64 * 1024
 # Commas in a list whose elements are read, which bounds its elements. Each takes a multiple of its bytes in memory.
 _MOST_COMMAS = 100_000
 _MOST_ERRORS, _LONGEST_ERRORS = 3, 300
+_STATING = ("errors", "message", "error")
 _MISSING = msgspec.Raw(b"")
 _list_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -59,15 +60,19 @@ class ResponseBody:
             return None
 
     def errors(self) -> str:
-        """Return the errors that the body states in its member `errors`, with their places, or an empty text."""
-        try:
-            raw = _member(self._body, "errors") if self._body.lstrip(_WHITESPACE)[:1] == b"{" else _MISSING
-            stated = msgspec.json.decode(raw) if raw and memoryview(raw).nbytes <= _LONGEST_TEXT else None
-        except _INVALID:
-            return ""
+        """Return the errors that the body states in `errors`, with their places, or in `message` or `error`, or an empty text."""
+        stated = next((found for name in _STATING if (found := self._small(name)) is not None), None)
         listed = stated if isinstance(stated, list) else [stated]
         texts = [text for each in listed[:_MOST_ERRORS] if (text := _error_text(each))]
         return printable("; ".join(texts), _LONGEST_ERRORS)
+
+    def _small(self, name: str) -> Any:
+        """Return the value of a member, or None if it is missing, large or invalid."""
+        try:
+            raw = _member(self._body, name) if self._body.lstrip(_WHITESPACE)[:1] == b"{" else _MISSING
+            return msgspec.json.decode(raw) if raw and memoryview(raw).nbytes <= _LONGEST_TEXT else None
+        except _INVALID:
+            return None
 
     def _at(self, steps: Steps) -> Iterator[msgspec.Raw]:
         if steps and isinstance(steps[0], str) and self._body.lstrip(_WHITESPACE)[:1] == b"{":

@@ -130,7 +130,7 @@ class ResponseRule(msgspec.Struct, frozen=True):
     """One rule.
 
     Attributes:
-        name: in errors, such as `responses[2]`.
+        name: in errors. By default its place, such as `responses[2]`.
         meaning: of a response for which all conditions hold.
         statuses: ranges of statuses, or none for any.
         headers: conditions for headers.

@@ -5,6 +5,10 @@ from types import MappingProxyType
 
 import msgspec
 
+STORED = ("stored", "unchanged")
+ENDED = (*STORED, "erased", "skipped", "dead")
+"""The outcomes after which an order has left the queue."""
+FAILED = ("retried", "dead")
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 

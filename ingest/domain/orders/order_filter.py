@@ -93,3 +93,15 @@ class OrderPosition(NamedTuple):
 
     order_id: str = ""
     stored_at: str | None = None
+
+
+class OrderPlace(NamedTuple):
+    """The last order of a page in a list of several sources that begins with the newest order.
+
+    Attributes:
+        ingested_at: when its row last changed.
+    """
+
+    ingested_at: datetime
+    source: str
+    order_id: str

@@ -29,6 +29,11 @@ STRIPE = _by_currency(_STRIPE)
 """In the API of Stripe. Other currencies have 2."""
 
 
+def digits_of(currency: str | None, digits: Mapping[str, int] = ISO_4217) -> int:
+    """Return the decimal places of a currency."""
+    return digits.get(currency.upper(), _DIGITS) if currency else _DIGITS
+
+
 def in_major_units(number: Decimal, currency: str | None, digits: Mapping[str, int] = ISO_4217) -> Decimal:
     """Convert an amount from the minor units of a currency to its major units."""
-    return shifted(number, digits.get(currency.upper(), _DIGITS) if currency else _DIGITS)
+    return shifted(number, digits_of(currency, digits))

@@ -7,15 +7,13 @@ from itertools import accumulate
 from typing import Self, TypeVar
 
 from ingest.domain.deliveries.queue_state import QueueState
-from ingest.domain.operating.process_counts import ProcessCounts, grown
+from ingest.domain.operating.process_counts import ENDED, STORED, ProcessCounts, grown
 
 # Workers report their counts every two seconds, so that rates are averages over several reports.
 _WINDOW = 10.0
 _SHORTEST = 2.0
 # After a longer time without a viewer, there are no rates until the second reading.
 _LONGEST_GAP = 60.0
-_FINISHED = ("stored", "unchanged", "erased", "skipped", "dead")
-
 
 _Number = TypeVar("_Number", int, float)
 
@@ -117,7 +115,7 @@ class FlowRates:
         if self._samples and now - self._samples[-1].at > _LONGEST_GAP:
             self._samples.clear()
         self._count(counts, alive)
-        in_queue = None if queue is None or queue.depth is None else queue.depth + queue.pending + queue.retries
+        in_queue = None if queue is None else queue.in_queue
         sample = _Sample(
             now, in_queue, dict(self._orders), dict(self._latency), dict(self._requests), self._request_seconds
         )
@@ -151,7 +149,7 @@ def _between(first: _Sample, last: _Sample, counts: Iterable[ProcessCounts]) -> 
     orders = {name: total - first.orders.get(name, 0) for name, total in last.orders.items()}
     requests = {name: total - first.requests.get(name, 0) for name, total in last.requests.items()}
     buckets = {name: grew for name, total in last.latency.items() if (grew := total - first.latency.get(name, 0))}
-    finished = sum(orders.get(name, 0) for name in _FINISHED)
+    finished = sum(orders.get(name, 0) for name in ENDED)
     arrived = None
     if first.in_queue is not None and last.in_queue is not None:
         # The orders that have come in are those that have gone out, and the growth of the queue.
@@ -161,7 +159,7 @@ def _between(first: _Sample, last: _Sample, counts: Iterable[ProcessCounts]) -> 
     return replace(
         now,
         arrived=arrived,
-        stored=(orders.get("stored", 0) + orders.get("unchanged", 0)) / seconds,
+        stored=sum(orders.get(name, 0) for name in STORED) / seconds,
         retried=orders.get("retried", 0) / seconds,
         dead=orders.get("dead", 0) / seconds,
         requests=sent / seconds,

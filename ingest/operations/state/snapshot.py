@@ -1,16 +1,15 @@
 """The state of all sources at one moment, with rates and limits, for the console and `ingest top`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Self
 
 from ingest.domain.deliveries.queue_state import QueueState, total_of
 from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.domain.operating.controls import NO_CONTROLS, Controls, Pause, Tuning
 from ingest.domain.operating.service_report import Webhooks
 from ingest.domain.operating.source_state import State
-from ingest.operations.state.flow_rates import NO_RATES, Rates, sum_of_known
+from ingest.operations.state.flow_rates import NO_RATES, Rates
 from ingest.operations.state.notices import Notice, notices_of
 from ingest.queue.operate.partition_monitor import ConsumerState
 from ingest.queue.operate.server_memory import ServerMemory
@@ -50,33 +49,15 @@ class SourceSnapshot:
         return self.condition.state
 
     @property
+    def trouble(self) -> tuple[int, int, str]:
+        """Sorts sources by their state, the most serious first, and then by their waiting orders."""
+        waiting = 0 if self.queue is None else self.queue.depth or 0
+        return -[*State].index(self.state), -waiting, self.source
+
+    @property
     def workers(self) -> int:
         """The number of worker processes with a heartbeat."""
         return sum(consumer.state == "alive" for consumer in self.consumers)
-
-
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
-    """One or several sources at one reading, for a chart. Unknown values are None.
-
-    Attributes:
-        arrived, stored: orders per second.
-        in_queue: orders that are not finished.
-    """
-
-    arrived: float | None
-    stored: float | None
-    in_queue: int | None
-
-    @classmethod
-    def total(cls, points: Iterable[Self]) -> "TrendPoint":
-        """Add up several sources."""
-        points = list(points)
-        return TrendPoint(
-            sum_of_known(point.arrived for point in points),
-            sum_of_known(point.stored for point in points),
-            sum_of_known(point.in_queue for point in points),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +86,6 @@ class Snapshot:
         queue: the sum of all queues, or None while one of them cannot be read.
         rates: of all sources together.
         controls: what operators have changed while workers run.
-        trends: the sources at earlier readings of this process, at most five minutes, oldest first.
         servers: the problems of Redis and PostgreSQL.
     """
 
@@ -114,13 +94,23 @@ class Snapshot:
     queue: QueueState | None = None
     rates: Rates = NO_RATES
     controls: Controls = NO_CONTROLS
-    trends: Sequence[Mapping[str, TrendPoint]] = field(default=(), repr=False)
     servers: Servers = NO_PROBLEMS
 
     @property
     def notices(self) -> Sequence[Notice]:
         """One notice for each cause, the most serious first."""
         return notices_of({each.source: each.condition for each in self.sources})
+
+    @property
+    def trouble_first(self) -> Sequence[SourceSnapshot]:
+        """The sources, those in trouble first."""
+        return sorted(self.sources, key=lambda each: each.trouble)
+
+    def waiting_for(self, notice: Notice) -> int | None:
+        """Return how many orders the sources of a notice have in their queues, or None if that is unknown."""
+        concerned = [each.queue for each in self.sources if not notice.sources or each.source in notice.sources]
+        counts = [None if queue is None else queue.in_queue for queue in concerned]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def problem(self) -> str:
@@ -132,18 +122,7 @@ class Snapshot:
         if all(is_permitted(each.source) for each in self.sources):
             return self
         sources = [each for each in self.sources if is_permitted(each.source)]
-        names = {each.source for each in sources}
-        trends = [{name: point for name, point in points.items() if name in names} for points in self.trends]
-        return snapshot_of(self.at, sources, self.controls, trends, self.servers)
-
-    @property
-    def trend(self) -> Sequence[TrendPoint]:
-        """All sources together at the earlier readings."""
-        return [TrendPoint.total(points.values()) for points in self.trends]
-
-    def trend_of(self, source: str) -> Sequence[TrendPoint]:
-        """Return one source at the earlier readings."""
-        return [points[source] for points in self.trends if source in points]
+        return snapshot_of(self.at, sources, self.controls, self.servers)
 
     def source(self, name: str) -> SourceSnapshot | None:
         """Return the source with this name."""
@@ -155,19 +134,10 @@ class Snapshot:
         return len({each.name for source in self.sources for each in source.consumers if each.state == "alive"})
 
 
-def in_queue(queue: QueueState | None) -> int | None:
-    """Return the number of orders that are not finished, without dead letters, or None if they cannot be counted."""
-    return None if queue is None or queue.depth is None else queue.depth + queue.pending + queue.retries
-
-
 def snapshot_of(
-    at: datetime,
-    sources: Sequence[SourceSnapshot],
-    controls: Controls,
-    trends: Sequence[Mapping[str, TrendPoint]],
-    servers: Servers = NO_PROBLEMS,
+    at: datetime, sources: Sequence[SourceSnapshot], controls: Controls, servers: Servers = NO_PROBLEMS
 ) -> Snapshot:
     """Make a snapshot of its sources."""
     queues = [each.queue for each in sources if each.queue is not None]
     total = total_of(queues) if queues and len(queues) == len(sources) else None
-    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, trends, servers)
+    return Snapshot(at, sources, total, Rates.total(each.rates for each in sources), controls, servers)

@@ -6,7 +6,6 @@ of outcomes from the reports of the worker processes. Rates are differences betw
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -20,7 +19,7 @@ from ingest.domain.operating.source_state import REDIS, Reason, State
 from ingest.operations.backends import Backends
 from ingest.operations.state.flow_rates import FlowRates, Rates
 from ingest.operations.state.gone_consumers import GoneConsumers
-from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, TrendPoint, in_queue, snapshot_of
+from ingest.operations.state.snapshot import Servers, Snapshot, SourceSnapshot, snapshot_of
 from ingest.operations.state.store_checks import StoreChecks
 from ingest.operations.state.worker_versions import differences
 from ingest.queue.operate.controls import ControlRecord
@@ -34,8 +33,6 @@ from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
 """Seconds for which a snapshot is shared."""
-MOST_POINTS = 300
-"""Readings that a trend contains at most."""
 
 
 class Snapshots:
@@ -77,15 +74,12 @@ class Snapshots:
         self._latest: Snapshot | None = None
         self._read_at = 0.0
         self._redis_failed_at: float | None = None
-        self._trends: deque[Mapping[str, TrendPoint]] = deque(maxlen=MOST_POINTS)
 
     async def latest(self) -> Snapshot:
         """Return a snapshot that is at most a second old. If Redis is unavailable, `problem` contains the reason."""
         async with self._reading:
             now = self._clock()
             if self._latest is None or now - self._read_at >= EVERY:
-                if now - self._read_at > MOST_POINTS:
-                    self._trends.clear()
                 # A reading that is cancelled changes nothing.
                 if self._store is not None:
                     await self._store.refresh(now)
@@ -103,7 +97,7 @@ class Snapshots:
                 SourceSnapshot(name, Condition(State.QUEUE_UNAVAILABLE, reasons, has_work=True))
                 for name in self._sources
             ]
-            return snapshot_of(datetime.now(UTC), unknown, before, tuple(self._trends), Servers(str(error)))
+            return snapshot_of(datetime.now(UTC), unknown, before, Servers(str(error)))
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
@@ -150,10 +144,7 @@ class Snapshots:
                     webhooks.get(name),
                 )
             )
-        self._trends.append(
-            {each.source: TrendPoint(each.rates.arrived, each.rates.stored, in_queue(each.queue)) for each in sources}
-        )
-        return snapshot_of(at, sources, controls, tuple(self._trends), Servers(memory=memory))
+        return snapshot_of(at, sources, controls, Servers(memory=memory))
 
     async def _differences(self, name: str, queue: KnownQueue) -> Sequence[Reason]:
         if not self._compares:
@@ -208,4 +199,4 @@ async def read_snapshot(sources: Sequence[Backends], *, checks_store: bool = Tru
     except (Unavailable, UserError) as error:
         unread = Condition(State.QUEUE_UNAVAILABLE, [Reason(State.QUEUE_UNAVAILABLE, str(error), server=REDIS)])
         unknown = [SourceSnapshot(each.source, unread) for each in sources]
-        return snapshot_of(datetime.now(UTC), unknown, NO_CONTROLS, (), Servers(str(error)))
+        return snapshot_of(datetime.now(UTC), unknown, NO_CONTROLS, Servers(str(error)))

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_filter import OrderFilter, OrderPlace, OrderPosition
 from ingest.domain.orders.order_history import OrderHistory
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
@@ -28,7 +28,7 @@ from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
-from ingest.store.orders.order_reading import OrderReader, StoredState
+from ingest.store.orders.order_reading import OrderReader, StoredState, newest_orders
 
 ERASE, READ = "orders.erase", "orders.read"
 # Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.
@@ -115,6 +115,7 @@ class Orders:
         self._search = OrderSearch(connections.client, layout, backends.group)
         self._reader = OrderReader(connections.pool, backends.source)
         self._pool = connections.pool
+        self._lists = connections.lists
         self._lister = OrderReader(connections.lists, backends.source)
         self._audit_log = AuditLog(connections.pool, backends.source)
         eraser = QueueEraser(connections.client, layout, backends.group)
@@ -176,6 +177,12 @@ class Orders:
             StoreTooSlow: too many rows had to be examined.
         """
         return await self._lister.page(selection, after, limit)
+
+    async def newest(
+        self, sources: Sequence[str], selection: OrderFilter, before: OrderPlace | None, limit: int
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """Return stored orders of several sources, which share the connections. See `newest_orders`."""
+        return await newest_orders(self._lists, sources, selection, before, limit)
 
     async def count(self, selection: OrderFilter) -> int:
         """Count the stored orders that match. Errors as for `page`."""

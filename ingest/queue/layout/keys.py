@@ -48,6 +48,7 @@ class Keys(msgspec.Struct, frozen=True):
         circuit: prefix, by consumer, of the group's keys with the reasons why a consumer does not work.
         troubles: the last report of a process about the troubles of partitions. Each partition has the same report.
         counts: prefix, by consumer, of the group's keys with the counts that a process reports, see `ProcessCounts`.
+        minutes: prefix, by hour since 1970, of the group's hashes with the counts of each minute, see `minute_counts`.
         maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
             ends in each lane.
     """
@@ -78,6 +79,7 @@ class Keys(msgspec.Struct, frozen=True):
     circuit: str
     troubles: str
     counts: str
+    minutes: str
 
     @classmethod
     def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
@@ -112,6 +114,7 @@ class Keys(msgspec.Struct, frozen=True):
             # Without a consumer, because users may write no further keys.
             troubles=f"{base}:circuit:{group}:",
             counts=f"{base}:counts:{group}:",
+            minutes=f"{base}:minutes:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )
 

@@ -15,6 +15,7 @@ from ingest.api.http.admitting import Admission
 from ingest.domain.api_key import Scope
 from ingest.domain.errors import ConfigError
 from ingest.operations.backends import Backends
+from ingest.operations.state.history import History
 from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.ended_sessions import EndedSessions
 from ingest.services.http.api_connections import RouteConnections
@@ -49,13 +50,15 @@ def console_of(
     listed = [Backends.of(each) for each in sources.settings.values()]
     deployment = next(iter(sources.settings.values()))
     ended = EndedSessions(connections.redis, Backends.of(deployment).deployment, timedelta(seconds=LONGEST))
+    snapshots = Snapshots(connections.redis, listed, pool=connections.pool)
     decoders = {name: partial(open_order_decoder, each) for name, each in sources.settings.items()}
     return Console(
         Visitors(access, Sessions(secret), ended, _forwarded(settings)),
         settings,
         sources.settings,
         connections.sources,
-        Snapshots(connections.redis, listed, pool=connections.pool),
+        snapshots,
+        History(connections.redis, listed, snapshots),
         connections.controls,
         BulkParts(connections.groups, connections.counts, decoders, connections.job_runs),
     )

@@ -170,8 +170,8 @@ async def open_ports(
         fetching = await stack.enter_async_context(fetching_by(client, source, pace, tracing))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics, tracing))
         parts: list[FleetPart] = [part for part in (consumer, quota, fetching.bulk) if part is not None]
-        key = Keys.of(settings.stream, settings.group).counts + shared.name
-        counts = CountReports(connections.control, key, partial(process_counts, metrics))
+        keys = Keys.of(settings.stream, settings.group)
+        counts = CountReports(connections.control, keys, shared.name, partial(process_counts, metrics))
         parts.append(counts)
         listed: OrderList | None = None
         if source.order_list is not None:

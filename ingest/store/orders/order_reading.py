@@ -4,7 +4,7 @@ Pages follow the primary key, or the time of the last change if the filter limit
 `ingest.store.orders.search_indexes`, a filter that matches few orders may have to scan all rows, which a time limit ends.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
+from ingest.domain.orders.order_filter import OrderFilter, OrderPlace, OrderPosition
 from ingest.domain.source_name import UNNAMED
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.columns import COLUMNS, readable
@@ -42,6 +42,10 @@ LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
 """  # noqa: S608  names of our own columns
 
 
+# Rows that PostgreSQL sorts in a fraction of a second.
+_IS_SORTED = """
+SELECT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('orders_search_stored')), false)
+    OR (SELECT reltuples < 100000 FROM pg_class WHERE oid = to_regclass('orders'))"""
 _DOCUMENT = "SELECT document::text FROM orders WHERE source = $1 AND order_id = $2"
 
 
@@ -117,6 +121,33 @@ class OrderReader:
         where, _, arguments = conditions_of(selection, self._source, OrderPosition())
         [[count]] = await self._pool.fetch(f"SELECT count(*) FROM orders AS o WHERE {where}", *arguments)  # noqa: S608
         return int(count)
+
+
+async def newest_orders(
+    pool: Pool, sources: Sequence[str], selection: OrderFilter, before: OrderPlace | None, limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the matching orders of these sources before a place, the last changed first, and whether they are sorted so.
+
+    A large table without the index for times is sorted by ID, with the highest first, because sorting by time would take too long.
+
+    Raises:
+        StoreTooSlow: too many rows had to be examined.
+    """
+    [[is_by_time]] = await pool.fetch(_IS_SORTED)
+    key = OrderPlace._fields if is_by_time else OrderPlace._fields[1:]
+    where, _, arguments = conditions_of(selection, "", OrderPosition())
+    where = where.replace("o.source = $1", "o.source = s.source")
+    arguments[0] = [*sources]
+    if before is not None:
+        where += f" AND ({', '.join(f'o.{name}' for name in key)}) < ({', '.join(f'${len(arguments) + 1 + n}' for n in range(len(key)))})"
+        arguments += before[-len(key) :]
+    last = f"ORDER BY {', '.join(f'o.{name} DESC' for name in key)} LIMIT {limit:d}"
+    statement = f"""
+        SELECT o.* FROM unnest($1::text[]) AS s (source)
+        CROSS JOIN LATERAL (SELECT o.source, {_columns(_LISTED)} FROM orders AS o WHERE {where} {last}) AS o {last}"""  # noqa: S608  our own conditions
+    return [
+        {"source": row["source"], **_as_json(row, _LISTED)} for row in await pool.fetch(statement, *arguments)
+    ], is_by_time
 
 
 def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ RULES = [
     {"status": "4xx", "body": {"path": "code", "equals": 17}, "meaning": "rejected"},
     {"header": {"name": "X-State", "equals": "later"}, "meaning": "retry"},
     {"status": "404-410", "body": {"pattern": "*maintenance*"}, "meaning": "outage"},
+    {"status": 409, "meaning": "rejected", "name": "on hold"},
 ]
 
 
@@ -68,6 +69,11 @@ def graphql(code: str, **more: object) -> bytes:
         (sized(b"", "X-State: later", status="204 No Content"), PostponedFault, "HTTP 204, by the rule responses[6]"),
         (sized(b"", "X-State: later", "Location: /", status="302 Found"), PostponedFault, "HTTP 302, by the rule"),
         (sized(b"down for Maintenance", status="404 No"), TransientFault, "HTTP 404, by the rule responses[7]"),
+        (
+            sized(b'{"message":"Waits for a payment"}', status="409 No"),
+            PermanentFault,
+            "HTTP 409, by the rule on hold: Waits for a payment",
+        ),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

@@ -43,25 +43,18 @@ class JobPages:
 
     def __init__(self, frame: Frame, live: LiveData, access: ControlAccess) -> None:
         self._frame = frame
+        self._live = live
         self._access = access
-        live.add("jobs", self._list_part, "jobs.list")
-        live.add("job", self._job_part, "jobs.show")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/jobs", self._list, "jobs.list"),
-            Page("GET", "/jobs/show", self._show, "jobs.show", is_large=True),
+            self._live.page("jobs", "/jobs", "jobs/list", self._list_model, "jobs.list"),
+            self._live.page("job", "/jobs/show", "jobs/show", self._job_model, "jobs.show", is_large=True),
             Page("GET", "/jobs/output", self._output, "jobs.download"),
             Page("POST", "/jobs/cancel", self._cancel, "jobs.cancel"),
             Page("POST", "/jobs/resume", self._resume, "jobs.resume"),
         ]
-
-    async def _list(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "jobs/list.html", **await self._list_model(visit))
-
-    async def _list_part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "jobs/list_part.html", **await self._list_model(visit))
 
     async def _list_model(self, visit: Visit) -> dict[str, Any]:
         form = inputs_of(visit)
@@ -79,12 +72,6 @@ class JobPages:
             "first": url(_PATH, **chosen) if before else None,
             "next": url(_PATH, **chosen, cursor=cursor_of(found[_LIMIT - 1].id)) if len(found) > _LIMIT else None,
         }
-
-    async def _show(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "jobs/show.html", **await self._job_model(visit))
-
-    async def _job_part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "jobs/show_part.html", **await self._job_model(visit))
 
     async def _job_model(self, visit: Visit) -> dict[str, Any]:
         job = await self._job(visit)

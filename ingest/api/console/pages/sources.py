@@ -1,66 +1,63 @@
-"""The live state of each source, with its queue, quota, limits, pause, circuit and polling."""
+"""The live overview of all sources with their last hours, and the live state of each source."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
-
-from ingest.api.console.charts import chart_of
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.charts import charts_of
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.live import LiveData
 from ingest.domain.masking import mask_url
-from ingest.operations.state.snapshot import in_queue
+from ingest.operations.state.history import History, total_of
+from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.settings import Settings
 
+_LONGEST = 24
+
 
 class SourcePages:
-    """`/console/sources` and `/console/sources/show`."""
+    """`/console/`, `/console/sources` and `/console/sources/show`."""
 
-    def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots, settings: Mapping[str, Settings]) -> None:
-        self._frame = frame
+    def __init__(
+        self, live: LiveData, snapshots: Snapshots, history: History, settings: Mapping[str, Settings]
+    ) -> None:
         self._snapshots = snapshots
+        self._history = history
         self._settings = settings
-        live.add("sources", self._list_part, "sources.list")
-        live.add("source", self._part, "sources.list")
+        self._live = live
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
         return [
-            Page("GET", "/sources", self._list, "sources.list"),
-            Page("GET", "/sources/show", self._show, "sources.list"),
+            self._live.page("overview", "/", "sources/overview", self._overview, "sources.list"),
+            self._live.page("sources", "/sources", "sources/list", self._listed, "sources.list"),
+            self._live.page("source", "/sources/show", "sources/show", self._shown, "sources.list"),
         ]
-
-    async def _list(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "sources/list.html", **await self._listed(visit))
-
-    async def _list_part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "sources/list_part.html", **await self._listed(visit))
-
-    async def _show(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "sources/show.html", **await self._shown(visit))
-
-    async def _part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "sources/show_part.html", **await self._shown(visit))
 
     async def _listed(self, visit: Visit) -> dict[str, Any]:
         snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
-        return {"snapshot": snapshot, "sources": snapshot.sources, "settings": self._settings}
+        return {"snapshot": snapshot, "settings": self._settings}
+
+    async def _overview(self, visit: Visit) -> dict[str, Any]:
+        model = await self._listed(visit)
+        return {**model, **await self._charts(visit, model["snapshot"])}
 
     async def _shown(self, visit: Visit) -> dict[str, Any]:
         name = source_in(visit, inputs_of(visit), self._settings)
         snapshot = (await self._snapshots.latest()).limited_to(lambda source: source == name)
-        source, trend, settings = snapshot.source(name), snapshot.trend_of(name), self._settings[name]
+        settings = self._settings[name]
         return {
             "snapshot": snapshot,
-            "source": source,
+            "source": snapshot.source(name),
             "settings": settings,
             "api": mask_url(settings.upstream_url) if settings.upstream_url else "",
-            "in_queue": None if source is None else in_queue(source.queue),
-            "charts": {
-                "arrived": chart_of([point.arrived for point in trend]),
-                "stored": chart_of([point.stored for point in trend]),
-                "in_queue": chart_of([point.in_queue for point in trend]),
-            },
+            **await self._charts(visit, snapshot),
         }
+
+    async def _charts(self, visit: Visit, snapshot: Snapshot) -> dict[str, Any]:
+        """Return the charts of the sources in the snapshot, and their hours."""
+        hours = _LONGEST if inputs_of(visit).text("hours") == str(_LONGEST) else 1
+        found = await self._history.bars(snapshot, hours)
+        bars = total_of(found[each.source] for each in snapshot.sources if each.source in found)
+        return {"hours": hours, "charts": charts_of(bars, hours, snapshot.at)}

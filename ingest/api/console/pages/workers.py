@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of
 from ingest.api.console.live import LiveData
 from ingest.api.console.templating import url
@@ -38,20 +36,13 @@ class ShownProcess:
 class WorkerPages:
     """`/console/workers`."""
 
-    def __init__(self, frame: Frame, live: LiveData, snapshots: Snapshots) -> None:
-        self._frame = frame
+    def __init__(self, live: LiveData, snapshots: Snapshots) -> None:
+        self._live = live
         self._snapshots = snapshots
-        live.add("workers", self._part, "workers.list")
 
     def pages(self) -> Sequence[Page]:
         """The pages."""
-        return [Page("GET", "/workers", self._list, "workers.list")]
-
-    async def _list(self, visit: Visit) -> web.StreamResponse:
-        return self._frame.render(visit, "workers/list.html", levels=LOG_LEVELS, **await self._model(visit))
-
-    async def _part(self, visit: Visit) -> str:
-        return self._frame.fragment(visit, "workers/list_part.html", **await self._model(visit))
+        return [self._live.page("workers", "/workers", "workers/list", self._model, "workers.list")]
 
     async def _model(self, visit: Visit) -> dict[str, Any]:
         form = inputs_of(visit)
@@ -70,6 +61,7 @@ class WorkerPages:
             "hosts": [host for host in hosts if host not in snapshot.controls.drains],
             "drains": snapshot.controls.drains,
             "log_levels": snapshot.controls.log_levels,
+            "levels": LOG_LEVELS,
             "text": text,
             "first": url(path, text=text or None) if after else None,
             "next": url(path, text=text or None, after=shown[-1].state.name) if len(rest) > _LIMIT else None,

@@ -85,6 +85,3 @@ document.querySelectorAll("input[data-all]").forEach((box) => {
   box.addEventListener("change", () => others().forEach((other) => (other.checked = box.checked)));
   box.hidden = false;
 });
-
-// On a narrow screen the current section may be outside of the visible part of the navigation.
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -54,7 +54,7 @@ class OrderDetailPages:
             states = await while_connected(visit.request, locating)
             known = [state for state in states if state.is_known]
             if len(known) != 1:
-                return self._several(visit, order_id, known or [each for each in states if not each.searched])
+                return self._several(visit, order_id, names, known or [each for each in states if not each.searched])
             [state] = known
             history = await self._sources[state.source].orders.history(order_id, before, _EVENTS)
         about = {"source": state.source, "id": order_id}
@@ -69,10 +69,12 @@ class OrderDetailPages:
             next=url(path, **about, cursor=cursor_of(history.before)) if history.before else None,
         )
 
-    def _several(self, visit: Visit, order_id: str, states: Sequence[OrderState]) -> web.StreamResponse:
+    def _several(
+        self, visit: Visit, order_id: str, names: Sequence[str], states: Sequence[OrderState]
+    ) -> web.StreamResponse:
         """Return the choice of a source whose orders may include this one."""
         status = 200 if states else 404
-        return self._frame.render(visit, "orders/several.html", status, order_id=order_id, states=states)
+        return self._frame.render(visit, "orders/several.html", status, order_id=order_id, names=names, states=states)
 
     async def _document(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)

@@ -1,8 +1,8 @@
-"""The list of stored orders, filtered, page by page."""
+"""The list of stored orders, filtered, page by page, the newest first."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -16,18 +16,14 @@ from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
 from ingest.api.source_connections import SourceConnections
-from ingest.domain.orders.order_filter import OrderPosition
-from ingest.operations.stored_orders.order_list import OrderPage, list_page
+from ingest.domain.orders.order_filter import OrderPlace
 
 _PATH = f"{ROOT}/orders"
 _LIMIT = 100
 
 
-class _Position(NamedTuple):
-    """An `OrderPosition` as cursors contain it."""
-
-    order_id: str
-    stored_at: Annotated[datetime, msgspec.Meta(tz=True)] | None
+# As cursors contain an `OrderPlace`.
+_Place = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str, str]
 
 
 class OrderListPages:
@@ -47,16 +43,18 @@ class OrderListPages:
         selection = filter_in(form)
         chosen = form.text("source")
         values = {"source": chosen or None, **values_of(selection)}
-        after = _after(cursor_in(form, tuple[str, _Position]))
-        readers = {name: self._sources[name].orders for name in names}
-        problem = None
+        before = cursor_in(form, _Place)
+        found: list[dict[str, Any]] = []
+        problem, is_by_time = None, True
         try:
             with as_problems():
-                found = await while_connected(visit.request, list_page(readers, selection, after, _LIMIT))
+                place = None if before is None else OrderPlace(*before)
+                reading = self._sources[names[0]].orders.newest(names, selection, place, _LIMIT + 1)
+                found, is_by_time = await while_connected(visit.request, reading)
         except Problem as error:
             if error.code != "query_too_slow":
                 raise
-            found, problem = OrderPage([], None), error
+            problem = error
         return self._frame.render(
             visit,
             "orders/list.html",
@@ -65,18 +63,16 @@ class OrderListPages:
             chosen=chosen,
             filter=selection,
             values=values,
-            rows=[_row(visit.caller.sees.row(each) or {}) for each in found.orders],
+            rows=[_row(visit.caller.sees.row(each) or {}) for each in found[:_LIMIT]],
             problem=problem,
-            first=url(_PATH, **values) if after else None,
-            next=url(_PATH, **values, cursor=cursor_of(found.next)) if found.next else None,
+            is_by_time=is_by_time,
+            first=url(_PATH, **values) if before else None,
+            next=url(_PATH, **values, cursor=cursor_of(_place(found[_LIMIT - 1]))) if len(found) > _LIMIT else None,
         )
 
 
-def _after(cursor: tuple[str, _Position] | None) -> tuple[str, OrderPosition] | None:
-    if cursor is None:
-        return None
-    source, (order_id, stored_at) = cursor
-    return source, OrderPosition(order_id, None if stored_at is None else stored_at.isoformat())
+def _place(found: Mapping[str, Any]) -> OrderPlace:
+    return OrderPlace(found["row"]["ingested_at"], found["source"], found["order"]["id"])
 
 
 def _row(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,19 +48,16 @@ class EntryChangePages:
         return [page for action in ACTIONS for page in self._pages_of(action)]
 
     def _pages_of(self, action: EntryAction) -> Sequence[Page]:
-        async def preview(visit: Visit) -> web.StreamResponse:
-            return self._frame.render(visit, "queues/change.html", **await self._model(visit, action))
-
-        async def part(visit: Visit) -> str:
-            return self._frame.fragment(visit, "queues/change_part.html", **await self._model(visit, action))
+        async def model(visit: Visit) -> dict[str, Any]:
+            return await self._model(visit, action)
 
         async def start(visit: Visit) -> web.StreamResponse:
             return await self._start(visit, action)
 
         # An export as a job shows nothing until it is downloaded.
         operation = "jobs.start" if action.kind is JobKind.EXPORT else action.kind
-        self._live.add(action.kind.value, part, operation)
-        return [Page("GET", action.path, preview, operation), Page("POST", action.path, start, operation)]
+        preview = self._live.page(action.kind.value, action.path, "queues/change", model, operation)
+        return [preview, Page("POST", action.path, start, operation)]
 
     async def _model(self, visit: Visit, action: EntryAction) -> dict[str, Any]:
         form = inputs_of(visit)
