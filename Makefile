@@ -107,6 +107,10 @@ chaos: .venv/ready  ## chaos testing for MINUTES=1 or HOURS=1: random faults, an
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(if $(HOURS),$$(( $(HOURS) * 60 )),$(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) --sources $(SOURCES) $(ARGS)
 
+.PHONY: ablation
+ablation: .venv/ready servers  ## remove each safeguard alone, and expect its tests to notice; half an hour; ARGS=--list, ARGS="--only NAME"
+	@cd tests && exec ../.venv/bin/python -m ablation $(ARGS)
+
 .PHONY: crash
 crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"
 	@INGEST_TEST_KILLS=1000 exec .venv/bin/python -m pytest -q -s tests/crash/test_confirmed.py $(ARGS)
