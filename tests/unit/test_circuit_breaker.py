@@ -70,6 +70,49 @@ async def test_an_answer_to_an_earlier_request_proves_nothing() -> None:
     await drop(failing)
 
 
+@pytest.mark.parametrize(
+    ("fault", "began", "succeeded", "failed", "is_evidence"),
+    [
+        (BROKEN, 0.0, 11.0, 12.0, True),
+        (BROKEN, -0.1, 11.0, 12.0, False),
+        (BROKEN, 0.0, 11.0, 11.0 + LONG, True),
+        (BROKEN, 0.0, 11.0, 11.1 + LONG, False),
+        (BROKEN, 0.0, 11.1, 11.1 + LONG, True),
+        (GONE, 12.0, 12.0, 12.0, True),
+        (GONE, 11.9, 12.0, 12.0, False),
+        (GONE, 12.0, 12.0, 12.1, False),
+    ],
+)
+async def test_a_success_is_evidence_by_its_beginning_its_end_and_the_end_of_the_failed_request(
+    fault: Fault, began: float, succeeded: float, failed: float, *, is_evidence: bool
+) -> None:
+    hand = Hand()
+    watched, requested_at = circuit(clock=hand), hand.at
+    hand.at = requested_at + succeeded
+    watched.record_success(FetchRequest("good"), started_at=requested_at + began)
+    hand.at = requested_at + failed
+
+    failing = await classifying(watched, "bad", fault, started_at=requested_at)
+
+    assert failing.done() == is_evidence
+    await drop(failing)
+
+
+@pytest.mark.parametrize(("began", "is_evidence"), [(9.9, False), (10.0, True), (10.1, True)])
+async def test_a_response_waits_for_a_success_that_began_after_it(began: float, *, is_evidence: bool) -> None:
+    hand = Hand()
+    watched, requested_at = circuit(clock=hand), hand.at
+    hand.at = requested_at + 10.0
+    failing = await classifying(watched, "bad", GONE, started_at=requested_at)
+
+    hand.at = requested_at + 11.0
+    watched.record_success(FetchRequest("good"), started_at=requested_at + began)
+    await some_turns()
+
+    assert failing.done() == is_evidence
+    await drop(failing)
+
+
 async def test_every_second_order_failing_is_no_outage() -> None:
     hand, api = Hand(), Api()
     watched = circuit(api, clock=hand)
