@@ -280,6 +280,24 @@ async def test_orders_from_before_are_waited_for_in_a_partition_that_both_layout
         assert {layout.queue_of_order(each) for each in await dead_orders(redis, queue)} <= {queue}
 
 
+async def test_a_due_retry_from_before_is_waited_for_in_the_express_lane(
+    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+) -> None:
+    await repartitioning.begin(2)
+    await repartitioning.drain()
+    first = partition_queue(queue_name, 0, 2)
+    await repartitioning.begin(3)
+    later = f"{2**42}-0"
+    await redis.xadd(Keys.of(first).express, {"order_id": "new", "enqueued_at": str(2**42)}, id=later)
+    await redis.xadd(Keys.of(first).express, {"order_id": "a", "enqueued_at": "1000"}, id=f"{2**42}-1")
+
+    before = await repartitioning.drain()
+    assert sorted(await work_off(redis_url, first)) == ["a", "new"]
+
+    assert before.waiting_for == [first]
+    assert [await repartitioning.drain() for _ in range(2)][1].layout.former == ()
+
+
 async def test_a_change_and_its_reversal_lose_no_order(
     redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
 ) -> None:
