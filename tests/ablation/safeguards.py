@@ -1,14 +1,14 @@
 """The safeguards on which the guarantees rest, in a TOML file for each area beside this module.
 
-    [acks-only-owned-entries]
-    protects = "A consumer acks only entries that it still holds."
-    file = "ingest/queue/lua/ack.lua"
+    ["ingest/queue/lua/ack.lua".ack-only-held-entries]
+    protects = "A consumer finishes only entries that it still holds."
     before = "pending and not is_released(pending)"
-    after = "true"
+    after = "pending ~= nil"
     tests = ["tests/contract/ports/test_settling_port.py::test_a_name"]
 
 `before` occurs once in the file, and is short, so that other changes of the file leave it alone. Each of `tests` is a pytest node ID, and at
-least one of them has to fail. `also` lists further replacements, each with `before`, `after`, and `file` if it is another one.
+least one of them has to fail. It names one kind of server where a test runs on several. `also` lists further replacements, each with
+`before`, `after`, and `file` if it is another one.
 """
 
 from datetime import date
@@ -36,17 +36,18 @@ class Safeguard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     Attributes:
         protects: the promise, in one sentence.
         tests: node IDs of tests, of which at least one fails without the safeguard.
-        name: unique. It is the name of the table in the file.
-        area: the name of the file, without its ending.
+        name: unique.
+        file: contains the safeguard.
+        area: the name of the TOML file, without its ending.
     """
 
     protects: str
-    file: str
     before: str
     after: str
     tests: tuple[str, ...]
     also: tuple[Replacement, ...] = ()
     name: str = ""
+    file: str = ""
     area: str = ""
 
     def replacements(self) -> list[Replacement]:
@@ -73,9 +74,10 @@ class Safeguard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 def safeguards() -> list[Safeguard]:
     """All safeguards, by area and in the order of its file."""
     return [
-        msgspec.structs.replace(each, name=name, area=path.stem)
+        msgspec.structs.replace(each, name=name, file=file, area=path.stem)
         for path in sorted(FOLDER.glob("*.toml"))
-        for name, each in msgspec.toml.decode(path.read_bytes(), type=dict[str, Safeguard]).items()
+        for file, tables in msgspec.toml.decode(path.read_bytes(), type=dict[str, dict[str, Safeguard]]).items()
+        for name, each in tables.items()
     ]
 
 
