@@ -26,7 +26,7 @@ from unit.evidence import (
     some_turns,
 )
 
-from ingest.domain.errors import Fault, ThrottledFault
+from ingest.domain.errors import Fault, NotSent, ThrottledFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 
@@ -181,6 +181,26 @@ async def test_many_orders_at_fault_are_all_acquitted_by_one_answer() -> None:
 
     assert {await fault_of(task, within=1) for task in failing} == {"order"}
     assert api.asked == ["had"]
+
+
+async def test_an_order_that_fails_is_not_requested_as_evidence() -> None:
+    api = answering(BROKEN)
+    watched = circuit(api, window=SHORT)
+    watched.record_success(FetchRequest("had"), time.monotonic())
+
+    blamed = await fault_of(await classifying(watched, "had", BROKEN, time.monotonic()))
+
+    assert (blamed, api.asked) == ("order", [])
+
+
+async def test_evidence_that_is_not_requested_because_the_process_stops_blames_no_order() -> None:
+    watched = circuit(answering(NotSent("the process stops")), window=SHORT)
+    watched.record_success(FetchRequest("had"), time.monotonic())
+
+    with pytest.raises(NotSent):
+        await fault_of(await classifying(watched, "bad", BROKEN, time.monotonic()))
+
+    assert not watched.is_open
 
 
 async def test_one_question_at_a_time_is_enough() -> None:
