@@ -86,8 +86,8 @@ def part_of(day: date) -> int:
     return day.toordinal() % PARTS
 
 
-def table() -> str:
-    """The page about all safeguards."""
+def page() -> str:
+    """The page of the documentation about all safeguards."""
     areas: dict[str, list[Safeguard]] = {}
     for each in safeguards():
         areas.setdefault(each.area, []).append(each)
@@ -95,12 +95,11 @@ def table() -> str:
         "# Safeguards",
         "",
         f"The [guarantees](guarantees.md) depend on the {sum(map(len, areas.values()))} safeguards on this page. `make ablation`",
-        "removes each of them alone, in a copy of the source, and runs its tests. It fails if they pass",
-        "without the safeguard. Each run of the project's continuous integration tries a tenth of the list,",
-        "chosen by the date. `make reference` generates this page from `tests/ablation/*.toml`, which name the",
-        "change and the tests of each safeguard.",
+        "removes each of them in a copy of the source, and runs its tests. It fails if the tests pass without the",
+        "safeguard. `make test` tries a tenth of the safeguards, and the date decides which. To try a single",
+        'one, run `make ablation ARGS="--only NAME"`.',
     ]
     for area, members in areas.items():
-        lines += ["", f"## {area.replace('_', ' ').capitalize()}", "", "| safeguard | promise | file |", "|---|---|---|"]
+        lines += ["", f"## {area.capitalize()}", "", "| safeguard | promise | file |", "|---|---|---|"]
         lines += [f"| `{each.name}` | {each.protects} | `{each.file}` |" for each in members]
     return "\n".join([*lines, ""])

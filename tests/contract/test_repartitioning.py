@@ -23,6 +23,7 @@ from ingest.queue.partitions.repartitioning import Repartitioning
 from ingest.queue.produce.partition_producer import PartitionProducer, ProducerOptions
 from ingest.queue.produce.producer_errors import QueueClosed
 from ingest.queue.produce.submission import submissions
+from ingest.queue.redis.scripts import load
 
 pytestmark = pytest.mark.topologies
 
@@ -280,22 +281,40 @@ async def test_orders_from_before_are_waited_for_in_a_partition_that_both_layout
         assert {layout.queue_of_order(each) for each in await dead_orders(redis, queue)} <= {queue}
 
 
-async def test_a_due_retry_from_before_is_waited_for_in_the_express_lane(
-    redis: Redis, redis_url: str, queue_name: str, repartitioning: Repartitioning
+@pytest.mark.parametrize("where", ["main lane", "express lane", "retry set"])
+async def test_an_order_from_before_is_waited_for_in_each_place(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning, where: str
 ) -> None:
     await repartitioning.begin(2)
     await repartitioning.drain()
-    first = partition_queue(queue_name, 0, 2)
     await repartitioning.begin(3)
-    later = f"{2**42}-0"
-    await redis.xadd(Keys.of(first).express, {"order_id": "new", "enqueued_at": str(2**42)}, id=later)
-    await redis.xadd(Keys.of(first).express, {"order_id": "a", "enqueued_at": "1000"}, id=f"{2**42}-1")
+    first = partition_queue(queue_name, 0, 2)
+    keys = Keys.of(first)
+    before, later = {"order_id": "a", "enqueued_at": "1000"}, f"{2**42}-0"
+    # A repaired lane has given its entries new IDs, and a due retry has one as well.
+    if where == "main lane":
+        await redis.xadd(keys.stream, before, id=later)
+    elif where == "express lane":
+        await redis.xadd(keys.express, before, id=later)
+    else:
+        await redis.zadd(keys.retry, {"1-0": 2**42})
+        await redis.zadd(keys.retry_announced, {"1-0": 1000})
 
-    before = await repartitioning.drain()
-    assert sorted(await work_off(redis_url, first)) == ["a", "new"]
+    waiting = await repartitioning.drain()
+    await redis.delete(keys.stream, keys.express, keys.retry, keys.retry_announced)
+    done = [await repartitioning.drain() for _ in range(2)][1]
 
-    assert before.waiting_for == [first]
-    assert [await repartitioning.drain() for _ in range(2)][1].layout.former == ()
+    assert waiting.waiting_for == [first]
+    assert done.layout.former == ()
+
+
+async def test_a_change_does_not_close_a_partition_that_a_later_one_has_opened(redis: Redis, queue_name: str) -> None:
+    keys = Keys.of(queue_name)
+    await load(redis, "open_partition")([keys.clock, keys.pushed], [0, 2, 3])
+
+    for generation in (1, 2):
+        await load(redis, "close_partition")([keys.clock, keys.pushed], [generation])
+        assert await redis.hexists(keys.clock, "closed") == (generation == 2)
 
 
 async def test_a_change_and_its_reversal_lose_no_order(

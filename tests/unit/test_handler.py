@@ -297,39 +297,6 @@ async def test_a_response_that_is_configured_to_be_about_its_order_needs_no_evid
     assert upstream.asked == ["a1"]
 
 
-@dataclass
-class AnsweringTogether(Answering):
-    """An external API that fails for several orders together, and sends one alone."""
-
-    together: list[int] = field(default_factory=list)
-
-    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        count = request.together or 4
-        self.together.append(count)
-        if count == 1 or not isinstance(self.answer, Fault):
-            return response(request, DOCUMENT, ASKED_AT, time.monotonic())
-        requests = (request, *(FetchRequest(f"other-{number}") for number in range(count - 1)))
-        return Failed(self.answer, Exchange(requests, time.monotonic()), is_shared=True)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        TransientFault("HTTP 500"),
-        PermanentFault(DeadReason.REJECTED, "HTTP 400"),
-        PermanentFault(DeadReason.REJECTED, "HTTP 400", is_configured=True),
-        PostponedFault("not yet", None),
-    ],
-)
-async def test_an_order_in_a_request_that_fails_for_several_is_requested_with_half_of_them(fault: Fault) -> None:
-    upstream = AnsweringTogether(fault)
-
-    outcome = await handler(upstream, circuit=with_evidence()).handle(DELIVERY)
-
-    assert isinstance(outcome, Store)
-    assert upstream.together == [4, 2, 1]
-
-
 @pytest.mark.parametrize(
     ("body", "says"),
     [

@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablation import safeguards
 from docs.reference.commands import command_pages
 from docs.reference.http_api import http_api_page
 from docs.reference.settings import settings_page
 from ingest.services.http.api_routes import all_described
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+SAFEGUARDS = REFERENCE.parent / "explanation" / "safeguards.md"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
     """The file and the text of each generated page."""
     yield REFERENCE / "http-api.md", http_api_page(all_described())
     yield REFERENCE / "settings.md", settings_page()
+    yield SAFEGUARDS, safeguards.page()
     for name, text in command_pages():
         yield REFERENCE / "cli" / f"{name}.md", text
