@@ -37,9 +37,14 @@ def main() -> int:
         chosen = [each for each in chosen if each.name in options.only]
     if options.list:
         for each in chosen:
-            print(f"{each.name}: {each.protects}")
+            _say(f"{each.name}: {each.protects}")
         return 0
     return _try(chosen, options.jobs)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def _try(chosen: Sequence[Safeguard], jobs: int) -> int:
@@ -55,7 +60,7 @@ def _try(chosen: Sequence[Safeguard], jobs: int) -> int:
                 return "its tests fail with the safeguard"
             copy = copies.get()
             try:
-                return _verdict(copy, safeguard)
+                return verdict_of(copy, safeguard)
             finally:
                 copies.put(copy)
 
@@ -63,9 +68,9 @@ def _try(chosen: Sequence[Safeguard], jobs: int) -> int:
         unnoticed = 0
         for number, (safeguard, verdict) in enumerate(zip(chosen, verdicts, strict=True), 1):
             unnoticed += not verdict.startswith(_NOTICED)
-            print(f"{number}/{len(chosen)} {safeguard.name}: {verdict}", flush=True)
+            _say(f"{number}/{len(chosen)} {safeguard.name}: {verdict}")
     seconds = round(time.monotonic() - began)
-    print(f"{len(chosen) - unnoticed} of {len(chosen)} safeguards noticed in {seconds} seconds")
+    _say(f"{len(chosen) - unnoticed} of {len(chosen)} safeguards noticed in {seconds} seconds")
     return 1 if unnoticed else 0
 
 
@@ -78,11 +83,12 @@ def _failing(chosen: Sequence[Safeguard], copies: "SimpleQueue[Copy]", jobs: int
     finally:
         copies.put(copy)
     if not run.has_passed:
-        print(run.output, file=sys.stderr)
+        _say(run.output)
     return run.failed if run.has_passed or run.failed else tests
 
 
-def _verdict(copy: Copy, safeguard: Safeguard) -> str:
+def verdict_of(copy: Copy, safeguard: Safeguard) -> str:
+    """Remove a safeguard in a copy, run its tests, and describe the result."""
     try:
         with copy.without(safeguard):
             run = copy.run(safeguard.tests, "-x", "-n", "0")

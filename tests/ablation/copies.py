@@ -67,7 +67,17 @@ class Copy:
 
     def run(self, tests: Sequence[str], *options: str) -> "Run":
         """Run tests in this copy."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={_TEST}", *options, *tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={_TEST}",
+            *options,
+            *tests,
+        ]
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
         environment.pop("PYTEST_ADDOPTS", None)
         with subprocess.Popen(

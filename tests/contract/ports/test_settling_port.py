@@ -110,9 +110,7 @@ async def test_a_released_entry_is_nobodys_and_this_delivery_does_not_count(grou
     assert await group.pending() == {held[0].entry: (None, 1), held[1].entry: (None, 0)}
 
 
-async def test_a_release_that_is_sent_twice_takes_one_delivery_off_the_count(
-    group: GroupUnderTest, one: Queue
-) -> None:
+async def test_a_release_that_is_sent_twice_takes_one_delivery_off_the_count(group: GroupUnderTest, one: Queue) -> None:
     held = await hold(one, group, "a")
     for _ in range(2):
         held = await one.claim_own(1, [])

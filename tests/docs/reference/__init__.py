@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablation import safeguards
+
 from docs.reference.commands import command_pages
 from docs.reference.http_api import http_api_page
 from docs.reference.settings import settings_page
