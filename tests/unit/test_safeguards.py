@@ -7,7 +7,7 @@ from ablation.safeguards import PARTS, ROOT, safeguards
 
 
 @cache
-def tests_of(file: str) -> set[str]:
+def names_in(file: str) -> set[str]:
     """The names of a file's tests."""
     path = ROOT / file
     body = ast.parse(path.read_bytes()).body if path.is_file() else []
@@ -26,7 +26,7 @@ def test_each_safeguard_names_tests_that_exist() -> None:
         for test in each.tests:
             file, *names = test.partition("[")[0].split("::")
             assert names, (each.name, "name a test: its file as a whole is slow")
-            assert names[-1] in tests_of(file), (each.name, test)
+            assert names[-1] in names_in(file), (each.name, test)
 
 
 def test_names_are_unique_and_each_part_has_its_share() -> None:
