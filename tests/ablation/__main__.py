@@ -82,9 +82,9 @@ def _failing(chosen: Sequence[Safeguard], copies: "SimpleQueue[Copy]", jobs: int
         run = copy.run(tests, "-n", str(jobs), "--dist", "worksteal")
     finally:
         copies.put(copy)
-    if not run.has_passed:
-        _say(run.output)
-    return run.failed if run.has_passed or run.failed else tests
+    if not (run.has_passed or run.failed):
+        raise SystemExit(copy.run(tests, "-n", "0", "--collect-only").output)
+    return run.failed
 
 
 def verdict_of(copy: Copy, safeguard: Safeguard) -> str:

@@ -16,7 +16,7 @@ from ablation.safeguards import ROOT, Safeguard
 
 # Seconds. A test that waits for an event that never happens has noticed.
 _TEST, _RUN = 60, 240
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 # The change itself is wrong, so that any test would fail.
 _BROKEN = re.compile(r"SyntaxError|NameError|UnboundLocalError|ImportError|Error compiling script|nonexistent global")
 

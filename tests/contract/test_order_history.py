@@ -6,11 +6,14 @@ from uuid import uuid4
 from shipped import as_api
 from support import connected
 
+from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
+from ingest.domain.orders.order_row import OrderRow
 from ingest.operations.stored_orders.history import as_object
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.history import HistoryStore
+from ingest.store.orders.order_store import OrderStore
 
 ENQUEUED_AT = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
@@ -76,6 +79,19 @@ async def test_erasing_an_order_deletes_its_history_and_none_is_added_afterwards
     assert len(other.entries) == 3
     assert [entry.event for entry in same_id.entries].count(HistoryEvent.RETRIED) == 2
     assert same_id.entries[0].event is HistoryEvent.REFETCHED
+
+
+async def test_erasing_an_order_leaves_the_order_of_another_source_with_its_id(dsn: str) -> None:
+    row = OrderRow.of(Order("a", "placed", "GBP", ENQUEUED_AT, ()), ENQUEUED_AT, attempts=1, enqueued_at=0.0)
+    for source in ("", "other"):
+        async with OrderStore.open(dsn, source) as store:
+            await store.upsert([row])
+
+    erased = await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
+
+    async with connected(dsn) as connection:
+        left = await connection.fetch("SELECT source FROM orders")
+    assert (erased, [source for (source,) in left]) == (1, ["other"])
 
 
 async def test_old_events_of_all_sources_are_deleted(dsn: str) -> None:

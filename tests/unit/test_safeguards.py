@@ -24,7 +24,9 @@ def test_each_safeguard_names_tests_that_exist() -> None:
     for each in safeguards():
         assert each.tests, each.name
         for test in each.tests:
-            file, *names = test.partition("[")[0].split("::")
+            test_name, bracket, variant = test.partition("[")
+            assert bool(bracket) == variant.endswith("]"), (each.name, test)
+            file, *names = test_name.split("::")
             assert names, (each.name, "name a test: its file as a whole is slow")
             assert names[-1] in names_in(file), (each.name, test)
 

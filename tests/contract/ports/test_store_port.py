@@ -101,23 +101,27 @@ class ImpatientStore(OrderStore):
     timeout: ClassVar[float] = 1.0
 
 
-# All orders of these tests exist in two other sources as well. In one they are stored, newer and locked, in the other they are erased.
+# All orders of these tests exist in other sources as well. In two they are stored and newer, of which one is locked, and in one erased.
 _IDS = ["a", "b", "c", "changed", "erased", "good", "new", "newer", "same", "twice"]
-_STORED, _ERASED = "other-stored", "other-erased"
+_LOCKED, _FREE, _ERASED = "other-locked", "other-free", "other-erased"
+
+_OTHERS = "SELECT * FROM orders WHERE source <> '' ORDER BY source, order_id"
 
 
 @asynccontextmanager
 async def other_sources(dsn: str) -> AsyncIterator[None]:
     """The same orders in other sources, which stay as they are while the block runs."""
-    async with OrderStore.open(dsn, _STORED) as store, connected(dsn) as sql:
-        await store.upsert([row(name, "others", fetched=10**6, updated=10**6) for name in _IDS])
+    async with OrderStore.open(dsn, _LOCKED) as locked, OrderStore.open(dsn, _FREE) as free, connected(dsn) as sql:
+        for store in (locked, free):
+            await store.upsert([row(name, "others", fetched=10**6, updated=10**6) for name in _IDS])
         await sql.execute("INSERT INTO erased_orders (source, order_id) SELECT $1, unnest($2::text[])", _ERASED, _IDS)
         async with sql.transaction():
-            before = await sql.fetch("SELECT * FROM orders FOR UPDATE")
+            before = await sql.fetch(_OTHERS)
+            await sql.execute("SELECT FROM orders WHERE source = $1 FOR UPDATE", _LOCKED)
 
             yield
 
-            assert await sql.fetch("SELECT * FROM orders WHERE source <> ''") == before
+            assert await sql.fetch(_OTHERS) == before
 
 
 @asynccontextmanager
