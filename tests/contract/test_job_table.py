@@ -84,10 +84,10 @@ async def test_a_job_belongs_to_its_source(pool: Pool, request_: JobRequest) -> 
             await change
     with pytest.raises(LeaseLost):
         await others.end(held, JobState.DONE, FURTHER)
-    await jobs.end(held, JobState.FAILED, PROGRESS)
+    await jobs.end(held, JobState.FAILED, PROGRESS, result={"orders": 1})
 
     assert await others.reopen(held.id) is None
-    assert await others.result(held.id) is None
+    assert [await each.result(held.id) for each in (jobs, others)] == [{"orders": 1}, None]
     found = [await jobs.get(each.id) for each in (waiting, held)]
     assert [(each.state, each.lease) for each in found if each] == [(JobState.WAITING, 0), (JobState.FAILED, 1)]
 
