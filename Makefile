@@ -51,7 +51,7 @@ demo: $(demo_venv)  ## real servers, 10,000 real orders, two workers, a reconcil
 
 .PHONY: test
 test: .venv/ready servers  ## lint, all tests and the coverage gate; with ARGS="tests/unit -k retry" only those tests; COVERAGE=1 measures
-	@$(steps); $(if $(ARGS),$(selection_steps),$(lint_steps); $(all_steps)); $(verdict)
+	@$(steps); $(if $(ARGS),$(selection_steps),$(lint_steps); $(all_steps); $(ablation_steps)); $(verdict)
 
 .PHONY: nightly
 nightly: .venv/ready servers  ## all tests on each kind of Redis, with each HTTP client and each benchmark; half an hour
@@ -110,6 +110,10 @@ chaos: .venv/ready  ## chaos testing for MINUTES=1 or HOURS=1: random faults, an
 .PHONY: simulate
 simulate: .venv/ready  ## random stories of workers in virtual time, SEEDS=2000 of them, and no order may be lost; SEED=17 plays one with its logs
 	@cd tests && exec ../.venv/bin/python -m simulation --seeds $(or $(SEEDS),2000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: ablation
+ablation: .venv/ready servers  ## remove each safeguard alone, and expect its tests to notice; half an hour; ARGS=--list, ARGS="--only NAME"
+	@cd tests && exec ../.venv/bin/python -m ablation $(ARGS)
 
 .PHONY: crash
 crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"
@@ -279,6 +283,9 @@ measured = \
 	step 'pytest' .venv/bin/coverage run $(pytest) $(1); \
 	step 'coverage combine' .venv/bin/coverage combine --quiet; \
 	step 'coverage report' .venv/bin/coverage report --skip-covered --show-missing
+
+# A tenth of the safeguards, another one each day.
+ablation_steps = step 'ablation' env PYTHONPATH=tests .venv/bin/python -P -m ablation --part today
 
 verdict = \
 	if [ -n "$$failed" ]; then printf '\nFAILED: %s\n' "$$failed"; exit 1; fi; \

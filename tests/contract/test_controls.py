@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.operating.controls import ALL_HOSTS, NO_CONTROLS, Drain, LevelChange, Pause, Tuning
 from ingest.queue.operate.controls import ControlRecord, controls_key
+from ingest.queue.redis.scripts import load
 
 pytestmark = pytest.mark.topologies
 
@@ -108,3 +109,15 @@ async def test_fields_of_a_later_release_are_left_alone(record: ControlRecord, r
     found = await record.read()
 
     assert (found.pauses, sorted(found.drains)) == ({}, ["web1", "web3"])
+
+
+async def test_remembered_controls_do_not_replace_those_that_an_operator_has_just_set(
+    record: ControlRecord, redis: Redis, queue_name: str
+) -> None:
+    await record.set_pauses({"shop-fr": Pause(since=SINCE, by="cli:bob")})
+
+    # Redis had lost the record when the process looked for it.
+    written = await load(redis, "restore_controls")([controls_key(queue_name)], ["version", "remembered"])
+
+    found = await record.read()
+    assert (written, set(found.pauses), found.version != "remembered") == (0, {"shop-fr"}, True)

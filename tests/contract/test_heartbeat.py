@@ -32,6 +32,7 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.scripts import load
 
 pytestmark = pytest.mark.topologies
 
@@ -206,3 +207,15 @@ async def test_only_consumers_that_never_had_a_heartbeat_are_removed_for_being_s
 
     assert {"stranger", "dead"} & await members(redis, keys) == {"dead"}
     assert await pending(redis, keys) == {held[0]: ("forgetful", 1)}
+
+
+async def test_a_consumer_that_has_just_received_an_entry_is_not_removed(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    # It was idle when the consumers were listed.
+    await hold(one, redis, keys, "a")
+
+    removed = await load(redis, "remove_consumers")([keys.alive, keys.stream, keys.express], [GROUP, "two", "one"])
+
+    assert removed == 0
+    assert len(await pending(redis, keys)) == 1

@@ -118,6 +118,25 @@ async def test_a_call_that_could_not_be_forgotten_can_be_begun_again_at_once(
     assert isinstance(await calls.begin("call"), Running)
 
 
+async def test_only_its_own_attempt_ends_or_extends_a_call(
+    calls: IdempotentCalls, others: IdempotentCalls, redis: Redis
+) -> None:
+    first = await begun(calls)
+    await redis.delete(first.record)  # its lease has expired
+    second = await begun(others)
+    lease = await redis.pexpire(first.record, 60_000)
+
+    await calls.extend(first)
+    await calls.end(first, "first", (1, 0))
+
+    assert lease
+    assert await redis.pttl(first.record) > 50_000
+    assert isinstance(await calls.begin("call"), Running)
+    await others.end(second, "second", (2, 0))
+    await calls.forget(first)
+    assert await calls.begin("call") == Done("second", (2, 0))
+
+
 async def test_an_answer_is_kept_although_the_reply_is_lost(
     calls: IdempotentCalls, others: IdempotentCalls, interrupter: Interrupter
 ) -> None:

@@ -72,6 +72,27 @@ async def test_a_job_is_taken_recorded_and_ended_by_the_holder_of_its_lease_only
 
 
 @OF_ALL_KINDS
+async def test_a_job_belongs_to_its_source(pool: Pool, request_: JobRequest) -> None:
+    jobs, others = Jobs(pool, "shop-de"), Jobs(pool, "shop-fr")
+    waiting, held = await added_to(jobs, REPLAY), await added_to(jobs, request_, "one")
+
+    assert await others.get(held.id) is None
+    assert await others.take(waiting.id, "two") is None
+    assert await others.cancel(held.id) is None
+    for change in (others.record(held, FURTHER), others.renew(held), others.release(held)):
+        with pytest.raises(LeaseLost):
+            await change
+    with pytest.raises(LeaseLost):
+        await others.end(held, JobState.DONE, FURTHER)
+    await jobs.end(held, JobState.FAILED, PROGRESS, result={"orders": 1})
+
+    assert await others.reopen(held.id) is None
+    assert [await each.result(held.id) for each in (jobs, others)] == [{"orders": 1}, None]
+    found = [await jobs.get(each.id) for each in (waiting, held)]
+    assert [(each.state, each.lease) for each in found if each] == [(JobState.WAITING, 0), (JobState.FAILED, 1)]
+
+
+@OF_ALL_KINDS
 async def test_a_process_that_adds_or_reopens_a_job_holds_it_from_the_beginning(
     pool: Pool, request_: JobRequest
 ) -> None:

@@ -7,10 +7,13 @@ import msgspec
 from shipped import as_api
 from support import connected
 
+from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
+from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.history import HistoryStore
+from ingest.store.orders.order_store import OrderStore
 
 ENQUEUED_AT = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
@@ -59,18 +62,36 @@ async def test_pages_contain_each_event_once_and_a_replay_before_its_attempt(dsn
 
 async def test_erasing_an_order_deletes_its_history_and_none_is_added_afterwards(dsn: str) -> None:
     async with Pool.open(dsn, size=1) as pool:
-        history = HistoryStore(pool)
-        await history.add([event("a", HistoryEvent.RETRIED, 1.0), event("b", HistoryEvent.RETRIED, 1.0)])
+        history, of_other_shop = HistoryStore(pool), HistoryStore(pool, "other")
+        for each in (history, of_other_shop):
+            await each.add([event("a", HistoryEvent.RETRIED, 1.0), event("b", HistoryEvent.RETRIED, 1.0)])
 
         await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
-        await history.add([event("a", HistoryEvent.RETRIED, 0.0)])
-        await history.add_operation(["a", "b"], HistoryEvent.REFETCHED, "cli:me")
+        for each in (history, of_other_shop):
+            await each.add([event("a", HistoryEvent.RETRIED, 0.0)])
+            await each.add_operation(["a", "b"], HistoryEvent.REFETCHED, "cli:me")
 
         erased, other = await history.page("a", None, 10), await history.page("b", None, 10)
+        same_id = await of_other_shop.page("a", None, 10)
 
     assert [entry.event for entry in erased.entries] == [HistoryEvent.ERASED]
     assert (other.entries[0].event, other.entries[0].by) == (HistoryEvent.REFETCHED, "cli:me")
     assert len(other.entries) == 3
+    assert [entry.event for entry in same_id.entries].count(HistoryEvent.RETRIED) == 2
+    assert same_id.entries[0].event is HistoryEvent.REFETCHED
+
+
+async def test_erasing_an_order_leaves_the_order_of_another_source_with_its_id(dsn: str) -> None:
+    row = OrderRow.of(Order("a", "placed", "GBP", ENQUEUED_AT, ()), ENQUEUED_AT, attempts=1, enqueued_at=0.0)
+    for source in ("", "other"):
+        async with OrderStore.open(dsn, source) as store:
+            await store.upsert([row])
+
+    erased = await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
+
+    async with connected(dsn) as connection:
+        left = await connection.fetch("SELECT source FROM orders")
+    assert (erased, [source for (source,) in left]) == (1, ["other"])
 
 
 async def test_old_events_of_all_sources_are_deleted(dsn: str) -> None:

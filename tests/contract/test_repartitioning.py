@@ -23,6 +23,7 @@ from ingest.queue.partitions.repartitioning import Repartitioning
 from ingest.queue.produce.partition_producer import PartitionProducer, ProducerOptions
 from ingest.queue.produce.producer_errors import QueueClosed
 from ingest.queue.produce.submission import submissions
+from ingest.queue.redis.scripts import load
 
 pytestmark = pytest.mark.topologies
 
@@ -278,6 +279,42 @@ async def test_orders_from_before_are_waited_for_in_a_partition_that_both_layout
     assert ended.layout == Layout(queue_name, 3, (), layout.generation + 1)
     for queue in layout.current:
         assert {layout.queue_of_order(each) for each in await dead_orders(redis, queue)} <= {queue}
+
+
+@pytest.mark.parametrize("where", ["main lane", "express lane", "retry set"])
+async def test_an_order_from_before_is_waited_for_in_each_place(
+    redis: Redis, queue_name: str, repartitioning: Repartitioning, where: str
+) -> None:
+    await repartitioning.begin(2)
+    await repartitioning.drain()
+    await repartitioning.begin(3)
+    first = partition_queue(queue_name, 0, 2)
+    keys = Keys.of(first)
+    before, later = {"order_id": "a", "enqueued_at": "1000"}, f"{2**42}-0"
+    # A repaired lane has given its entries new IDs, and a due retry has one as well.
+    if where == "main lane":
+        await redis.xadd(keys.stream, before, id=later)
+    elif where == "express lane":
+        await redis.xadd(keys.express, before, id=later)
+    else:
+        await redis.zadd(keys.retry, {"1-0": 2**42})
+        await redis.zadd(keys.retry_announced, {"1-0": 1000})
+
+    waiting = await repartitioning.drain()
+    await redis.delete(keys.stream, keys.express, keys.retry, keys.retry_announced)
+    done = [await repartitioning.drain() for _ in range(2)][1]
+
+    assert waiting.waiting_for == [first]
+    assert done.layout.former == ()
+
+
+async def test_a_change_does_not_close_a_partition_that_a_later_one_has_opened(redis: Redis, queue_name: str) -> None:
+    keys = Keys.of(queue_name)
+    await load(redis, "open_partition")([keys.clock, keys.pushed], [0, 2, 3])
+
+    for generation in (1, 2):
+        await load(redis, "close_partition")([keys.clock, keys.pushed], [generation])
+        assert await redis.hexists(keys.clock, "closed") == (generation == 2)
 
 
 async def test_a_change_and_its_reversal_lose_no_order(

@@ -249,3 +249,17 @@ async def test_what_is_scheduled_after_a_survey_is_not_changed_with_it(
     [later] = [entry for entry in await listed(retries, 10) if entry.order_id == "later"]
     assert later.next_try_at is not None
     assert (later.next_try_at.timestamp() - (await redis.time())[0]) > 3_000
+
+
+async def test_content_that_is_no_entry_becomes_a_dead_letter_when_it_is_due_and_stops_no_other(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.hset(keys.retry_entries, "1-0", "no entry")
+    await redis.hset(keys.retry_entries, "2-0", msgspec.msgpack.encode(["order_id", "a"]))  # type: ignore[arg-type]
+    await redis.zadd(keys.retry, {"1-0": 1, "2-0": 2})
+
+    assert await one.move_due(10) == 2
+
+    [(_, letter)] = await redis.xrange(keys.dead)
+    assert (letter[b"reason"], letter[b"content"]) == (b"invalid_message", b"no entry")
+    assert [fields[b"order_id"] for _, fields in await redis.xrange(keys.express)] == [b"a"]

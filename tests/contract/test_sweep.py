@@ -25,6 +25,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.scripts import load
 
 pytestmark = pytest.mark.topologies
 
@@ -256,6 +257,30 @@ async def test_while_our_own_group_is_gone_nothing_is_trimmed_that_another_has_f
 
     assert set(await left(redis, keys)) >= set(held[1:])
     assert set(held[1:]) <= set(ids(await one.read(10, NOW)))
+
+
+async def test_a_group_that_was_created_since_the_groups_were_listed_loses_no_entry(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    await one.ack(refs(keys, await hold(one, redis, keys, "a")))
+
+    deleted = await load(redis, "trim")([keys.stream, keys.settled], [GROUP, "one", 10])
+
+    assert deleted == -1
+    assert len(await left(redis, keys)) == 1
+
+
+async def test_an_entry_that_is_held_is_not_claimed_by_the_note_of_an_earlier_release(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a")
+    # A consumer that claims its own entry again leaves the note of its release.
+    await redis.zadd(keys.released, {held[0]: 1})
+
+    assert not (await two.claim_abandoned(10)).released
+
+    assert (await pending(redis, keys))[held[0]] == ("one", 1)
 
 
 async def test_what_a_group_that_was_set_back_reads_again_is_kept_for_it(

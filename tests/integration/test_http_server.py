@@ -238,6 +238,22 @@ async def test_bodies_together_take_no_more_memory_than_they_may(serve: Serve) -
     assert healthy == 200
 
 
+async def test_a_body_without_a_length_is_rejected_when_it_exceeds_the_limit(serve: Serve) -> None:
+    head = HEAD + b"Transfer-Encoding: chunked\r\n"
+    chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
+    async with serve(api_body_limit=8 * 1024) as api:
+        whole, _ = await ask(api, head + b"Connection: close\r\n\r\n" + chunk * 9 + b"0\r\n\r\n")
+        async with api.connection() as (reader, writer):
+            writer.write(head + b"Expect: 100-continue\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            # Now its handler reads the body.
+            writer.write(chunk * 9 + b"0\r\n\r\n")
+            answered = await reader.readuntil(b"\r\n")
+
+    assert whole == 413
+    assert answered.startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/nothing", "/v1/orders"])
 async def test_every_answer_has_security_headers_and_names_no_product(serve: Serve, path: str) -> None:
     async with serve() as api, api.http.get(api.url + path) as answer:

@@ -236,6 +236,28 @@ async def test_a_reading_of_a_sorted_list_that_fails_half_way_continues_there(sc
     assert set(shop.fetches.values()) == {1}
 
 
+async def test_a_time_in_the_future_is_not_the_position_of_a_reading_that_fails(scene: Scene, shop: ListedShop) -> None:
+    first = shop.now() - timedelta(seconds=300)
+    shop.orders |= {f"o-{number}": first + timedelta(seconds=5 * number) for number in range(20)}
+    shop.orders |= {f"future-{number}": shop.now() + timedelta(hours=1, seconds=number) for number in range(200)}
+    shop.fails = [*[0] * 12, *[500] * 30]
+    await scene.sql(
+        "INSERT INTO polls (source, position, holder, fence, next_at) VALUES ('', $1, 'x', 1, now())",
+        first - timedelta(seconds=10),
+    )
+
+    async def has_failed() -> bool:
+        state = await state_of(scene)
+        return state is not None and state.failures > 0
+
+    async with scene.worker("a", **shop.settings(overlap="1s")):
+        await eventually(has_failed, within=60)
+        state = await state_of(scene)
+
+    assert state is not None
+    assert state.position <= utc_now()
+
+
 async def test_a_worker_that_stops_lets_another_one_poll_immediately(scene: Scene, shop: ListedShop) -> None:
     async with scene.worker("a", **shop.settings()) as worker:
         await looks(shop, 2)

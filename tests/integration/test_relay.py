@@ -309,6 +309,26 @@ async def test_two_relays_take_turns_and_keep_the_order_whatever_isolation_is_th
     assert not await logged(logs, "relay_waits")
 
 
+async def test_a_relay_reads_no_rows_while_another_one_announces(shop: Shop) -> None:
+    await shop.add("A-1", "A-2")
+    entered, ends = asyncio.Event(), asyncio.Event()
+
+    async def announce(rows: Sequence[OutboxRow]) -> OutboxOrder:
+        entered.set()
+        await ends.wait()
+        return await accept(rows)
+
+    async with shop.outbox() as one, shop.outbox() as two:
+        announcing = asyncio.create_task(one.relay(1, announce))
+        await entered.wait()
+        meanwhile = await two.relay(1, accept)
+        ends.set()
+        await announcing
+
+    assert meanwhile is None
+    assert await shop.waiting() == ["A-2"]
+
+
 async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: Shop) -> None:
     await shop.add("A-1")
     entered = asyncio.Event()

@@ -26,7 +26,7 @@ from unit.evidence import (
     some_turns,
 )
 
-from ingest.domain.errors import Fault, ThrottledFault
+from ingest.domain.errors import Fault, NotSent, ThrottledFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 
@@ -67,6 +67,49 @@ async def test_an_answer_to_an_earlier_request_proves_nothing() -> None:
     await some_turns()
 
     assert not failing.done()
+    await drop(failing)
+
+
+@pytest.mark.parametrize(
+    ("fault", "began", "succeeded", "failed", "is_evidence"),
+    [
+        (BROKEN, 0.0, 11.0, 12.0, True),
+        (BROKEN, -0.1, 11.0, 12.0, False),
+        (BROKEN, 0.0, 11.0, 11.0 + LONG, True),
+        (BROKEN, 0.0, 11.0, 11.1 + LONG, False),
+        (BROKEN, 0.0, 11.1, 11.1 + LONG, True),
+        (GONE, 12.0, 12.0, 12.0, True),
+        (GONE, 11.9, 12.0, 12.0, False),
+        (GONE, 12.0, 12.0, 12.1, False),
+    ],
+)
+async def test_a_success_is_evidence_by_its_beginning_its_end_and_the_end_of_the_failed_request(
+    fault: Fault, began: float, succeeded: float, failed: float, *, is_evidence: bool
+) -> None:
+    hand = Hand()
+    watched, requested_at = circuit(clock=hand), hand.at
+    hand.at = requested_at + succeeded
+    watched.record_success(FetchRequest("good"), started_at=requested_at + began)
+    hand.at = requested_at + failed
+
+    failing = await classifying(watched, "bad", fault, started_at=requested_at)
+
+    assert failing.done() == is_evidence
+    await drop(failing)
+
+
+@pytest.mark.parametrize(("began", "is_evidence"), [(9.9, False), (10.0, True), (10.1, True)])
+async def test_a_response_waits_for_a_success_that_began_after_it(began: float, *, is_evidence: bool) -> None:
+    hand = Hand()
+    watched, requested_at = circuit(clock=hand), hand.at
+    hand.at = requested_at + 10.0
+    failing = await classifying(watched, "bad", GONE, started_at=requested_at)
+
+    hand.at = requested_at + 11.0
+    watched.record_success(FetchRequest("good"), started_at=requested_at + began)
+    await some_turns()
+
+    assert failing.done() == is_evidence
     await drop(failing)
 
 
@@ -138,6 +181,26 @@ async def test_many_orders_at_fault_are_all_acquitted_by_one_answer() -> None:
 
     assert {await fault_of(task, within=1) for task in failing} == {"order"}
     assert api.asked == ["had"]
+
+
+async def test_an_order_that_fails_is_not_requested_as_evidence() -> None:
+    api = answering(BROKEN)
+    watched = circuit(api, window=SHORT)
+    watched.record_success(FetchRequest("had"), time.monotonic())
+
+    blamed = await fault_of(await classifying(watched, "had", BROKEN, time.monotonic()))
+
+    assert (blamed, api.asked) == ("order", [])
+
+
+async def test_evidence_that_is_not_requested_because_the_process_stops_blames_no_order() -> None:
+    watched = circuit(answering(NotSent("the process stops")), window=SHORT)
+    watched.record_success(FetchRequest("had"), time.monotonic())
+
+    with pytest.raises(NotSent):
+        await fault_of(await classifying(watched, "bad", BROKEN, time.monotonic()))
+
+    assert not watched.is_open
 
 
 async def test_one_question_at_a_time_is_enough() -> None:

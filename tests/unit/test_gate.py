@@ -12,7 +12,7 @@ from ingest.domain.deliveries.outcome import Release
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.operating.controls import Controls, Pause
-from ingest.flow.deliver.gate import Gate
+from ingest.flow.deliver.gate import UNAVAILABLE, Gate
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
@@ -50,6 +50,22 @@ async def test_while_the_circuit_is_open_every_delivery_is_released() -> None:
 
     assert [type(each) for each in released] == [Release, Release]
     assert scene.gate.is_closed
+
+
+@virtual_time
+async def test_a_request_without_a_delivery_waits_until_the_circuit_closes() -> None:
+    scene, waited = Scene(), list[str]()
+    await scene.open_circuit()
+    waiting = asyncio.create_task(scene.gate.admit_undelivered(waited.append))
+    await asyncio.sleep(60.0)
+    is_waiting = not waiting.done()
+
+    scene.circuit.record_success(FetchRequest("other"), now())
+    await asyncio.sleep(1.0)
+
+    assert is_waiting
+    assert waiting.done()
+    assert {*waited} == {UNAVAILABLE}
 
 
 @virtual_time

@@ -18,6 +18,7 @@ from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
+    NotSent,
     PermanentFault,
     PostponedFault,
     ThrottledFault,
@@ -255,6 +256,15 @@ async def test_a_response_that_a_known_order_gets_as_well_is_an_outage(answer: b
 
     assert circuit.is_open
     assert not circuit.is_unproven
+
+
+async def test_a_request_that_was_not_sent_needs_no_evidence() -> None:
+    circuit = a_circuit(hold=3600.0)
+
+    async with asyncio.timeout(10.0):
+        outcome = await handler(Answering(NotSent("the source is paused")), circuit=circuit).handle(DELIVERY)
+
+    assert outcome == Release("the source is paused")
 
 
 async def test_an_api_that_fails_between_the_two_requests_is_an_outage() -> None:

@@ -97,6 +97,19 @@ async def test_after_a_late_heartbeat_everything_held_is_checked_before_anything
 
 
 @virtual_time
+async def test_a_break_that_only_redis_has_noticed_is_followed_by_a_check() -> None:
+    process = Process()
+    await process.heartbeats.send()
+    kept, lost = await process.hold("kept", "lost")
+    process.group.heard_until.clear()  # a failover to a server that is behind
+    process.steal(lost)
+
+    await process.heartbeats.send()
+
+    assert process.in_flight.deliveries() == [kept]
+
+
+@virtual_time
 async def test_while_the_last_heartbeat_is_valid_a_commit_is_confirmed_without_a_call() -> None:
     process = Process()
     await process.heartbeats.send()

@@ -1,7 +1,10 @@
 """Authentic requests, in published and generated examples, and attacks."""
 
 import base64
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import webhook_requests as made
@@ -11,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webhook_requests import NOW, SECRET, STANDARD_BODY, STANDARD_ID, STANDARD_SECRET, STANDARD_SIGNATURE, STANDARD_TIME
 
+from ingest.api.webhooks.keys import HmacKey
 from ingest.api.webhooks.reception import Refused, read_webhook
+from ingest.api.webhooks.schemes import Claim, Kind
 from ingest.api.webhooks.webhook import Webhook
 from ingest.domain.webhook_result import WebhookResult
 
@@ -318,3 +323,34 @@ def test_no_header_of_somebody_who_does_not_know_the_secret_is_accepted_or_fails
     names = [*headers(b""), "X-Shopify-Topic"]
 
     assert result(source, dict(zip(names, texts, strict=False)), body) == "bad_signature"
+
+
+class Watched(bytes):
+    """A signature that must not be compared byte by byte, which takes longer the more of it is right."""
+
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError(other)
+
+
+def test_signatures_are_compared_in_constant_time() -> None:
+    key = HmacKey(SECRET.encode())
+    signature = made.digest(SECRET.encode(), EVENT)
+
+    assert key.fits(Claim(((Kind.HMAC, Watched(signature)),)), EVENT)
+    assert not key.fits(Claim(((Kind.HMAC, Watched(signature[:-1] + b"x")),)), EVENT)
+
+
+def test_a_signature_is_calculated_even_for_a_request_without_one(source: Webhook) -> None:
+    calculated: list[bytes] = []
+
+    class Key:
+        def fits(self, claim: Claim, body: bytes) -> bool:
+            calculated.append(body)
+            return not claim.signatures
+
+    watched = replace(source, secrets=cast("Any", SimpleNamespace(keys=[Key()])))
+
+    assert result(watched, {}, EVENT) == WebhookResult.BAD_SIGNATURE
+    assert calculated == [EVENT]

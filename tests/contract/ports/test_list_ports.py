@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from fakes.listed_orders import MemoryOrders, MemoryPolls, MemoryRow
+from support import connected
 
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
@@ -36,6 +37,11 @@ class Records:
     polls: Any
 
 
+def row(name: str, updated: float, fetched: float) -> OrderRow:
+    order = Order(name, "placed", "GBP", T0, (), at(updated))
+    return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=0.0)
+
+
 @asynccontextmanager
 async def opened(kind: str, dsn: str, stored: list[tuple[str, float, float]]) -> AsyncIterator[Records]:
     if kind == "memory":
@@ -46,10 +52,15 @@ async def opened(kind: str, dsn: str, stored: list[tuple[str, float, float]]) ->
         return
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(OrderStore.open(dsn))
+        # Another shop has the same IDs, all with other times, and a third one has erased them.
+        other = await stack.enter_async_context(OrderStore.open(dsn, "other"))
         for name, updated, fetched in stored:
-            order = Order(name, "placed", "GBP", T0, (), at(updated))
-            await store.upsert([OrderRow.of(order, at(fetched), attempts=1, enqueued_at=0.0)])
+            await store.upsert([row(name, updated, fetched)])
+        names = {name for name, _, _ in stored} | {"missing", "c"}
+        await other.upsert([row(name, 70.0, 10**6) for name in names])
         pool = await stack.enter_async_context(Pool.open(dsn, size=1))
+        sql = await stack.enter_async_context(connected(dsn))
+        await sql.execute("INSERT INTO erased_orders (source, order_id) SELECT 'erased', unnest($1::text[])", [*names])
         yield Records(pool, await stack.enter_async_context(Rows.open(dsn)), Polls(pool, "", "a"))
 
 

@@ -110,6 +110,17 @@ async def test_a_released_entry_is_nobodys_and_this_delivery_does_not_count(grou
     assert await group.pending() == {held[0].entry: (None, 1), held[1].entry: (None, 0)}
 
 
+async def test_a_release_that_is_sent_twice_takes_one_delivery_off_the_count(group: GroupUnderTest, one: Queue) -> None:
+    held = await hold(one, group, "a")
+    for _ in range(2):
+        held = await one.claim_own(1, [])
+
+    for _ in range(2):
+        await one.release(held)
+
+    assert await group.pending() == {held[0].entry: (None, 2)}
+
+
 @each_move
 async def test_a_move_whose_reply_was_lost_may_be_sent_again(group: GroupUnderTest, one: Queue, move: str) -> None:
     [delivery] = await hold(one, group, "a")
@@ -164,19 +175,20 @@ async def test_the_order_of_an_entry_that_was_lost_with_its_pending_record_waits
     assert (await group.waiting(), await group.dead()) == (1, [])
 
 
+@pytest.mark.parametrize("reader", ["one", "two"])
 @each_move
 async def test_the_order_of_an_entry_whose_id_was_given_to_another_waits_and_the_other_is_untouched(
-    group: GroupUnderTest, one: Queue, two: Queue, move: str
+    group: GroupUnderTest, one: Queue, two: Queue, move: str, reader: str
 ) -> None:
     await group.add("lost", entry_id="5-1")
     [lost] = await one.read(1, NOW)
-    other = await one_after_a_failover(group, two)
+    other = await one_after_a_failover(group, {"one": one, "two": two}[reader])
 
     await MOVES[move](one, lost)
 
     assert await group.waiting() == 1
     assert await group.exists(other.entry)
-    assert await group.pending() == {other.entry: ("two", 1)}
+    assert await group.pending() == {other.entry: (reader, 1)}
 
 
 async def one_after_a_failover(group: GroupUnderTest, consumer: Queue) -> Delivery:

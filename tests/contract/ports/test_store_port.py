@@ -79,10 +79,10 @@ class PostgresTable:
     sql: asyncpg.Connection
 
     async def statuses(self) -> dict[str, str]:
-        return dict(await self.sql.fetch("SELECT order_id, status FROM orders"))
+        return dict(await self.sql.fetch("SELECT order_id, status FROM orders WHERE source = ''"))
 
     async def erase(self, order_id: str) -> None:
-        await self.sql.execute("DELETE FROM orders WHERE order_id = $1", order_id)
+        await self.sql.execute("DELETE FROM orders WHERE source = '' AND order_id = $1", order_id)
         await self.sql.execute("INSERT INTO erased_orders (order_id) VALUES ($1)", order_id)
 
     async def lock(self) -> None:
@@ -90,7 +90,7 @@ class PostgresTable:
 
     async def lock_row(self, order_id: str) -> None:
         await self.sql.execute("BEGIN")
-        await self.sql.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_id)
+        await self.sql.execute("SELECT FROM orders WHERE source = '' AND order_id = $1 FOR UPDATE", order_id)
 
     async def insert_uncommitted(self, order_id: str) -> None:
         await self.sql.execute("BEGIN")
@@ -99,6 +99,29 @@ class PostgresTable:
 
 class ImpatientStore(OrderStore):
     timeout: ClassVar[float] = 1.0
+
+
+# All orders of these tests exist in other sources as well. In two they are stored and newer, of which one is locked, and in one erased.
+_IDS = ["a", "b", "c", "changed", "erased", "good", "new", "newer", "same", "twice"]
+_LOCKED, _FREE, _ERASED = "other-locked", "other-free", "other-erased"
+
+_OTHERS = "SELECT * FROM orders WHERE source <> '' ORDER BY source, order_id"
+
+
+@asynccontextmanager
+async def other_sources(dsn: str) -> AsyncIterator[None]:
+    """The same orders in other sources, which stay as they are while the block runs."""
+    async with OrderStore.open(dsn, _LOCKED) as locked, OrderStore.open(dsn, _FREE) as free, connected(dsn) as sql:
+        for store in (locked, free):
+            await store.upsert([row(name, "others", fetched=10**6, updated=10**6) for name in _IDS])
+        await sql.execute("INSERT INTO erased_orders (source, order_id) SELECT $1, unnest($2::text[])", _ERASED, _IDS)
+        async with sql.transaction():
+            before = await sql.fetch(_OTHERS)
+            await sql.execute("SELECT FROM orders WHERE source = $1 FOR UPDATE", _LOCKED)
+
+            yield
+
+            assert await sql.fetch(_OTHERS) == before
 
 
 @asynccontextmanager
@@ -110,7 +133,8 @@ async def postgres_table(dsn: str) -> AsyncIterator[PostgresTable]:
             "CREATE TRIGGER suppresses BEFORE INSERT ON orders FOR EACH ROW"
             f" WHEN (new.status = '{KEPT_OUT}') EXECUTE FUNCTION suppress()"
         )
-        yield PostgresTable(store, sql)
+        async with other_sources(dsn):
+            yield PostgresTable(store, sql)
 
 
 @pytest.fixture(params=["memory", "postgres"])

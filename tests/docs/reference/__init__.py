@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablation import safeguards
+
 from docs.reference.commands import command_pages
 from docs.reference.http_api import http_api_pages
 from docs.reference.operations import operations_of_keys
@@ -10,6 +12,7 @@ from docs.reference.settings import settings_page
 from ingest.services.http.api_routes import all_described
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+SAFEGUARDS = REFERENCE.parent / "explanation" / "safeguards.md"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -19,5 +22,6 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield REFERENCE / "settings.md", settings_page()
     keys = REFERENCE.parent / "enqueue" / "api-keys.md"
     yield keys, operations_of_keys(keys.read_text(encoding="utf-8"))
+    yield SAFEGUARDS, safeguards.page()
     for name, text in command_pages():
         yield REFERENCE / "cli" / f"{name}.md", text

@@ -1,0 +1,1 @@
+"""Removes each safeguard of the guarantees alone, and expects its tests to notice."""
