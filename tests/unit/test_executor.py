@@ -43,7 +43,15 @@ async def test_what_was_read_and_not_requested_waits_when_the_api_asks_for_a_pau
     healthy = circuit(clock=now)
     gate, requests = Gate(healthy, pace, SourceControls()), Requests(held)
     scheduler = Scheduler(held, pace, gate, gauge(), 1, Shares(1).add())
-    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, healthy, Isolation())
+    executor = Executor(
+        cast("Any", requests),
+        cast("Any", requests),
+        held,
+        scheduler,
+        gate,
+        healthy,
+        Isolation().of_source(held),
+    )
     started_at = now()
 
     executor.start([Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})], Shutdown(1.0))
