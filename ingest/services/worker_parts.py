@@ -103,8 +103,8 @@ def build_worker(
         clock=clock,
     )
     gate = Gate(circuit, pace, ports.controls)
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots)
     buffer = BufferLimit(limits.rows, limits.size)
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots, buffer.fitting)
     recorder = None
     if ports.history is not None:
         recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)
