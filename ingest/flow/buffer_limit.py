@@ -46,7 +46,7 @@ class BufferLimit:
         self._waiting_observer = observer
 
     def fitting(self) -> int | None:
-        """How many documents as large as recent ones may be requested in addition to those that have space. None for any number."""
+        """How many documents as large as recent ones may be requested next to documents with space. None for any number."""
         return None if self._recent < _LARGE else max(1, self._size.room() // self._recent)
 
     def try_acquire(self, size: int) -> bool:

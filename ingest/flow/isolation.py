@@ -44,7 +44,7 @@ class Isolation:
 
 
 class SourceIsolation:
-    """The isolation of the entries of one source from those of the others.
+    """The isolation of the entries of one source from the entries of the others.
 
     Redis counts a delivery when it hands an entry out, before the reply arrives. While a claim is in flight, the process may therefore hold
     entries that `Held` does not contain yet.

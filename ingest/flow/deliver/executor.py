@@ -25,7 +25,7 @@ class Executor:
     """Starts the deliveries of one source in one process.
 
     Args:
-        isolation: of its entries from those of other sources.
+        isolation: of its entries from other sources.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Reader:
     Args:
         release: releases entries that must wait for their isolation. Raises `Unavailable` if Redis is unavailable.
         isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
-        isolation: of entries from those of other sources.
+        isolation: of its entries from other sources.
         block: seconds for which a read waits for new entries.
     """
 

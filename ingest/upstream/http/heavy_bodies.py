@@ -1,4 +1,4 @@
-"""Turns for the parts of large bodies, so that those of one source leave the event loop to the others.
+"""Turns for the parts of large bodies, so that one source leaves the event loop to the others.
 
 Each part costs the loop up to a millisecond, or more while a thread decodes another document. With many large bodies on their way, all
 would arrive in each iteration of the loop. With turns, it is one part of each transport. The others wait in the sockets.

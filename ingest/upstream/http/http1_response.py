@@ -23,7 +23,7 @@ from ingest.upstream.http.transport import (
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
-# Received bytes of a body from which on its parts, of up to 256 kB, take turns with those of other bodies.
+# Received bytes of a body from which on its parts, of up to 256 kB, take turns with parts of other bodies.
 _HEAVY = 256 * 1024
 _FOLD = re.compile(rb"\n[ \t]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
