@@ -157,6 +157,10 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for Redis; ARG
 many-sources: .venv/ready  ## connections, CPU and /metrics of 1, 50, 200 and 400 sources in one process, and a burst; ARGS="--sources 200"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.many_sources $(ARGS)
 
+.PHONY: neighbours
+neighbours: .venv/ready  ## how long orders of one source wait beside another with large bodies, gzip bombs and killed processes; ARGS="--busy 2"
+	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.neighbours $(ARGS)
+
 .PHONY: nodes
 nodes: .venv/ready  ## throughput of a Redis Cluster with 1, 2 and 4 nodes of equal CPU shares, and the CPU of an order; root on Linux
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.nodes $(ARGS)

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from ingest.flow.shares import Share
 
+# Bytes of a document from which on the requests of a source are limited by their size.
+_LARGE = 64 * 1024
+
 
 class BufferLimit:
     """Space for a number of documents and of their bytes.
@@ -29,6 +32,7 @@ class BufferLimit:
         self._rows = rows
         self._size = size
         # In order, because small documents could otherwise keep overtaking a large one.
+        self._recent = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiting_observer: Callable[[], None] = lambda: None
 
@@ -41,8 +45,14 @@ class BufferLimit:
         """Call `observer` whenever a document begins to wait for space."""
         self._waiting_observer = observer
 
+    def fitting(self) -> int | None:
+        """How many documents as large as recent ones may be requested next to documents with space. None for any number."""
+        return None if self._recent < _LARGE else max(1, self._size.room() // self._recent)
+
     def try_acquire(self, size: int) -> bool:
         """Acquire space for one document if there is some, and no other document waits for it."""
+        # The largest of about the last 50.
+        self._recent = max(size, self._recent - self._recent // 16)
         if self._waiting or not self._has_for(size):
             return False
         self._take(size)

@@ -122,9 +122,9 @@ class Held:
                 entry.task.cancel()
         self._notify()
 
-    async def until_at_most(self, count: int) -> None:
-        """Wait until no more than `count` entries are held."""
-        while len(self._entries) > count:
+    async def until_at_most(self, count: int, *, above: int = 0) -> None:
+        """Wait until no more than `count` entries are held that were delivered more than `above` times."""
+        while sum(entry.delivery.count > above for entry in self._entries.values()) > count:
             fewer = self._fewer = self._fewer or asyncio.Event()
             fewer.clear()
             await fewer.wait()

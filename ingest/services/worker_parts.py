@@ -6,7 +6,6 @@ Public: the service itself, its tests and its benches build workers here, each w
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ingest.domain.operating.source_state import ProcessReport
@@ -27,7 +26,6 @@ from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.pace.fleet_pause import FleetPause
 from ingest.flow.ports import Decode, FleetPart
 from ingest.flow.read.reader import Reader
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.reasons import Reasons
 from ingest.flow.settle.late_orders import LateOrders
@@ -88,7 +86,7 @@ def build_worker(
     queue, pace = ports.queue, ports.pace
     held = Held(clock=lease_clock, traces=traces)
     versions = settings.versions
-    reads = ReadsInFlight()
+    isolation = limits.isolation.of_source(held)
     heartbeats = Heartbeats(
         queue.liveness,
         held,
@@ -107,10 +105,9 @@ def build_worker(
         source.requests,
         clock=clock,
     )
-    limits.isolation.add(held, reads)
-    gate = Gate(circuit, pace, ports.controls, partial(limits.isolation.is_for_another, held))
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots)
+    gate = Gate(circuit, pace, ports.controls)
     buffer = BufferLimit(limits.rows, limits.size)
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots, buffer.fitting)
     recorder = None
     if ports.history is not None:
         recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)
@@ -131,7 +128,7 @@ def build_worker(
         on_outdated=metrics.outdated_documents.inc,
         since=recorder.since if recorder is not None else not_recorded,
     )
-    executor = Executor(handler, settlement, held, scheduler, gate, circuit, limits.isolation)
+    executor = Executor(handler, settlement, held, scheduler, gate, circuit, isolation)
     reader = Reader(
         queue.reading,
         Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),
@@ -139,7 +136,7 @@ def build_worker(
         heartbeats,
         # Leaves an isolated entry a few deliveries before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
-        reads=reads,
+        isolation=isolation,
     )
     shared: list[FleetPart] = [*ports.shared, LateOrders(queue.maintenance, ports.store, heartbeats.leads)]
     if recorder is not None:

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from acceptance.commands import Workers
 from acceptance.several_sources import MAPPING, Shops
-from integration.scene import Scene, ids
+from integration.scene import GROUP, Scene, ids
 from prometheus_client.parser import text_string_to_metric_families
 from support import Cli, eventually
 
@@ -415,6 +415,30 @@ async def test_an_order_that_kills_its_process_does_not_count_against_orders_of_
     assert await shops["b"].dead() == []
     deliveries = [event["deliveries"] for event in command.events("entry_isolated", source="b")]
     assert max(deliveries, default=0) <= 5
+
+
+async def test_suspects_of_a_source_leave_reads_and_slots_of_another_alone(shops: Shops, workers: Workers) -> None:
+    shops.write(a="upstream.read_timeout = 300\nupstream.timeout = 300")
+    await shops["a"].enqueue(*ids(3, "a"))
+    await be_delivered_often(shops["a"])
+    shops["a"].api.behave(hang_rate=1.0)
+    command = workers.start(processes=1, concurrency=40, shutdown_grace=1)
+    await command.says("entry_isolated", source="a")
+    await eventually(lambda: shops["a"].api.stats().requests > 0, within=60)
+
+    await shops["b"].enqueue(*ids(200, "b"))
+
+    await shops.stored("b", ids(200, "b"), within=60)
+    assert shops["a"].api.stats().requests == 1, "one suspect at a time, which still waits"
+
+
+async def be_delivered_often(scene: Scene) -> None:
+    """Have all entries released after five deliveries."""
+    redis, stream = scene.redis, scene.keys.stream
+    await redis.xgroup_create(stream, GROUP, "0")
+    read = await redis.xreadgroup(GROUP, "dead", {stream: ">"})
+    entries = [entry_id for entry_id, _ in read[0][1]]
+    await redis.xclaim(stream, GROUP, "dead", 0, entries, time=0, retrycount=5)
 
 
 async def is_dead(scene: Scene) -> bool:

@@ -100,3 +100,18 @@ async def test_who_is_cancelled_while_it_waits_has_taken_nothing(*, woken: bool)
     assert first.cancelled()
     assert second.done()
     assert not second.cancelled()
+
+
+async def test_as_many_documents_are_requested_as_fit_by_the_size_of_recent_ones() -> None:
+    buffer = buffer_limit(100, 4_000_000)
+    fitting = [buffer.fitting()]
+    for size in (1_000, 1_000_000, 1_000_000):
+        await buffer.acquire(size)
+        fitting.append(buffer.fitting())
+    buffer.release(1_000, 1_000_000, 1_000_000)
+    for _ in range(100):
+        await buffer.acquire(1_000)
+        buffer.release(1_000)
+    fitting.append(buffer.fitting())
+
+    assert fitting == [None, None, 2, 1, None]

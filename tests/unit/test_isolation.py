@@ -1,89 +1,123 @@
-"""An entry is isolated from the deliveries of all sources of its process."""
+"""An entry is isolated from the redelivered entries of the other sources of its process, and from nothing else of them."""
 
 import asyncio
 
+import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import Held
 from ingest.flow.isolation import Isolation
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 
 
 class Sources:
-    """Two sources of a process. The other one holds a delivery."""
+    """Two sources of a process. The other one holds an entry that was delivered `count` times."""
 
-    def __init__(self) -> None:
-        self.isolation = Isolation()
-        self.own, self.other = Held(clock=now), Held(clock=now)
-        self.other_reads = ReadsInFlight()
-        self.isolation.add(self.own, ReadsInFlight())
-        self.isolation.add(self.other, self.other_reads)
-        self.delivery = Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})
-        self.other.add(self.delivery, asyncio.create_task(asyncio.sleep(0)))
+    def __init__(self, count: int) -> None:
+        process = Isolation()
+        self.held = Held(clock=now)
+        self.own, self.other = process.of_source(Held(clock=now)), process.of_source(self.held)
+        self.delivery = self.hold(1, count)
         self.results: list[tuple[bool, float]] = []
 
-    async def isolate(self, held: Held) -> None:
+    def hold(self, number: int, count: int) -> Delivery:
+        """Have the other source hold an entry."""
+        delivery = Delivery(EntryRef("stream", f"{number}-0"), "a", 1.0, 1, count, None, {})
+        self.held.add(delivery, asyncio.create_task(asyncio.sleep(0)))
+        return delivery
+
+    async def isolate(self) -> None:
         """Isolate an entry for a second."""
         began_at = now()
-        async with self.isolation.alone(held) as is_alone:
+        async with self.own.alone() as is_alone:
             self.results.append((is_alone, now() - began_at))
             await asyncio.sleep(1.0)
 
 
 @virtual_time
-async def test_an_entry_waits_for_the_deliveries_of_other_sources_which_read_nothing_until_its_end() -> None:
-    sources = Sources()
-    isolating = asyncio.create_task(sources.isolate(sources.own))
-    await asyncio.sleep(2.0)
-    before = list(sources.results)
-    is_held_up = sources.isolation.is_for_another(sources.other)
+async def test_an_entry_waits_for_no_new_entry_of_another_source() -> None:
+    sources = Sources(count=1)
 
-    sources.other.remove(sources.delivery)
-    await isolating
+    await sources.isolate()
 
-    assert (before, is_held_up) == ([], True)
-    assert sources.results == [(True, 2.0)]
-    assert not sources.isolation.is_for_another(sources.own)
-    assert not sources.isolation.is_for_another(sources.other)
+    assert sources.results == [(True, 0.0)]
+    assert sources.held.holds(sources.delivery)
 
 
 @virtual_time
-async def test_it_waits_for_the_entries_of_a_read_that_another_source_has_begun() -> None:
-    sources = Sources()
-    sources.other.remove(sources.delivery)
-    late = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, None, {})
+async def test_it_waits_for_redelivered_entries_of_another_source_which_claims_none_until_its_end() -> None:
+    sources = Sources(count=2)
+    isolating = asyncio.create_task(sources.isolate())
+    await asyncio.sleep(2.0)
+    before = list(sources.results), sources.other.may_claim(), sources.own.may_claim()
 
-    with sources.other_reads:
-        isolating = asyncio.create_task(sources.isolate(sources.own))
+    sources.held.remove(sources.delivery)
+    await isolating
+
+    assert before == ([], False, True)
+    assert sources.results == [(True, 2.0)]
+    assert sources.other.may_claim()
+
+
+@virtual_time
+async def test_it_waits_for_the_entries_of_a_claim_that_another_source_has_begun() -> None:
+    sources = Sources(count=1)
+
+    with sources.other.claiming():
+        isolating = asyncio.create_task(sources.isolate())
         await asyncio.sleep(1.0)
         before = list(sources.results)
-    sources.other.add(late, asyncio.create_task(asyncio.sleep(0)))
+    late = sources.hold(2, count=2)
     await asyncio.sleep(1.0)
-    sources.other.remove(late)
+    sources.held.remove(late)
     await isolating
 
     assert (before, sources.results) == ([], [(True, 2.0)])
 
 
 @virtual_time
-async def test_it_waits_for_some_seconds_only() -> None:
-    sources = Sources()
+async def test_the_next_entry_waits_until_another_source_has_claimed() -> None:
+    sources = Sources(count=1)
+    isolating = asyncio.create_task(sources.isolate())
+    await some_turns()
+    may_claim = [sources.other.may_claim()]
+    await isolating
 
-    await sources.isolate(sources.own)
+    isolating = asyncio.create_task(sources.isolate())
+    await asyncio.sleep(3.0)
+    may_claim.append(sources.other.may_claim())
+    with sources.other.claiming():
+        pass
+    await isolating
 
-    assert sources.results == [(True, 5.0)]
+    assert may_claim == [False, True]
+    assert sources.results == [(True, 0.0), (True, 3.0)]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@virtual_time
+async def test_it_waits_for_some_seconds_only(reads: bool) -> None:  # noqa: FBT001  a parameter of the test
+    sources = Sources(count=2 if reads else 1)
+    if not reads:
+        isolating = asyncio.create_task(sources.isolate())
+        await some_turns()
+        sources.other.may_claim()
+        await isolating
+
+    await sources.isolate()
+
+    assert sources.results[-1] == (True, 5.0)
 
 
 @virtual_time
 async def test_only_one_source_isolates_an_entry_and_the_other_ones_release_theirs() -> None:
-    sources = Sources()
-    isolating = asyncio.create_task(sources.isolate(sources.own))
+    sources = Sources(count=1)
+    isolating = asyncio.create_task(sources.isolate())
     await some_turns()
 
-    await sources.isolate(sources.other)
-
-    assert sources.results == [(False, 0.0)]
+    async with sources.other.alone() as is_alone:
+        assert not is_alone
     isolating.cancel()
     await some_turns()
-    assert not sources.isolation.is_for_another(sources.other), "the isolation ends, however"
+
+    assert sources.other.may_claim(), "the isolation ends, however"

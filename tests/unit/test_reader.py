@@ -15,8 +15,8 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
+from ingest.flow.isolation import Isolation
 from ingest.flow.read.reader import BLOCK, Batch, Reader
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
@@ -122,7 +122,7 @@ class Process:
         self.moves = Moves(queue, self.in_flight, metrics)
         self.reader = Reader(
             queue, self.reclaimer, self.moves.release_unprocessed, self.heartbeats,
-            isolate_above=isolate_above, reads=ReadsInFlight(), draw=lambda low, high: low + drawn * (high - low),
+            isolate_above=isolate_above, isolation=Isolation().of_source(self.in_flight), draw=lambda low, high: low + drawn * (high - low),
         )  # fmt: skip
         # Pauses end immediately.
         self.stop = Shutdown(1.0)

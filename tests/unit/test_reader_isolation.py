@@ -12,8 +12,8 @@ from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
+from ingest.flow.isolation import Isolation
 from ingest.flow.read.reader import BLOCK, Batch, Reader
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
@@ -28,7 +28,7 @@ class Process:
         self.group = group or MemoryGroup(now)
         self.queue = MemoryQueue(self.group, name)
         counted = metrics()
-        self.in_flight = Held(clock=now)
+        self.in_flight, self.isolation = Held(clock=now), Isolation()
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, LIFETIME, SharedClock(monotonic=now), clock=now)
         self.reader = Reader(
             self.queue,
@@ -36,7 +36,7 @@ class Process:
             Moves(self.queue, self.in_flight, counted).release_unprocessed,
             self.heartbeats,
             isolate_above=isolate_above,
-            reads=ReadsInFlight(),
+            isolation=self.isolation.of_source(self.in_flight),
         )
         self.shutdown = Shutdown(1.0)
 
@@ -285,3 +285,18 @@ async def test_what_a_dead_process_held_is_divided_among_the_others() -> None:
     for task in running:
         task.cancel()
     await asyncio.wait(running)
+
+
+@virtual_time
+async def test_while_another_source_isolates_an_entry_only_new_ones_are_read() -> None:
+    process = Process()
+    other = process.isolation.of_source(Held(clock=now))
+    process.leave_pending("own", "one", 1)
+    process.leave_pending("released", None, 0)
+    process.group.add("new")
+
+    async with other.alone():
+        during = orders((await process.read()).deliveries)
+    afterwards = [orders((await process.read()).deliveries) for _ in range(2)]
+
+    assert (during, afterwards) == (["new"], [["own"], ["released"]])

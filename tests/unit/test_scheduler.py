@@ -1,6 +1,7 @@
 """The scheduler: how long the worker waits before it reads, and for how many free slots."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
@@ -30,15 +31,22 @@ async def no_request(request: FetchRequest) -> None:
 class Process:
     """A scheduler with its dependencies."""
 
-    def __init__(self, requests: int, *, most: int = 1_000, per_request: int = 1, share: Share | None = None) -> None:
+    def __init__(
+        self,
+        requests: int,
+        *,
+        most: int = 1_000,
+        per_request: int = 1,
+        share: Share | None = None,
+        fitting: Callable[[], int | None] = lambda: None,
+    ) -> None:
         share = share or Shares(most).add()
         self.held = Held(clock=now)
         self.pauses = Pauses(clock=now, draw=lambda low, _: low)
         self.pace = Pace(requests, gauge(), self.pauses, per_request=per_request, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, requests, clock=now)
-        self.scheduler = Scheduler(
-            self.held, self.pace, Gate(self.circuit, self.pace, SourceControls()), gauge(), most, share, clock=now
-        )
+        gate = Gate(self.circuit, self.pace, SourceControls())
+        self.scheduler = Scheduler(self.held, self.pace, gate, gauge(), most, share, fitting, clock=now)
         self.shutdown = Shutdown(1.0)
         self._number = 0
 
@@ -338,3 +346,17 @@ async def test_while_the_api_asks_for_a_pause_nothing_is_read() -> None:
     assert waits[0] == 0
     assert waits[1] > 0
     assert now() - before >= 30
+
+
+@virtual_time
+async def test_slots_are_limited_by_the_memory_for_documents() -> None:
+    fitting: list[int | None] = [None]
+    process = Process(10, fitting=lambda: fitting[-1])
+    free = [await process.wait()]
+
+    for more in (4, 1):
+        fitting.append(more)
+        free.append(await process.wait())
+    await process.end()
+
+    assert free == [10, 4, 1]

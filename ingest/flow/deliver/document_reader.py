@@ -12,6 +12,7 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.clean_json import storable_document
 from ingest.domain.orders.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.deliver.decoding import LARGE
 from ingest.flow.ports import Decode
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
@@ -47,7 +48,7 @@ class DocumentReader:
             await self._buffer.acquire(size)
         try:
             orders = await self._decode.decode(body, request)
-            return Store(orders, at, size, self._kept(body, request, orders))
+            return Store(orders, at, size, None if self._not_kept is None else await self._kept(body, request, orders))
         except BaseException:
             self._buffer.release(size)
             raise
@@ -56,12 +57,15 @@ class DocumentReader:
         """Release the space of orders that are not stored."""
         self._buffer.release(store.size)
 
-    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
-        """The document to store with each of its orders, if documents are kept and PostgreSQL can store it."""
-        if self._not_kept is None or not orders:
+    async def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
+        """The document to store with each of its orders, if PostgreSQL can store it."""
+        if not orders:
             return None
-        kept = storable_document(body) if len(orders) == 1 or len(orders) * len(body) <= _MOST_COPIES else None
-        if kept is None:
+        kept = None
+        if len(orders) == 1 or len(orders) * len(body) <= _MOST_COPIES:
+            is_large = len(body) >= LARGE
+            kept = await asyncio.to_thread(storable_document, body) if is_large else storable_document(body)
+        if kept is None and self._not_kept is not None:
             self._not_kept.inc()
             _log.warning("document_not_kept", order_id=request.order_id)
         return kept

@@ -12,7 +12,7 @@ from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import Handler
 from ingest.flow.deliver.scheduler import Scheduler, Turn
 from ingest.flow.held import Held
-from ingest.flow.isolation import Isolation
+from ingest.flow.isolation import SourceIsolation
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import ended_before
@@ -25,7 +25,7 @@ class Executor:
     """Starts the deliveries of one source in one process.
 
     Args:
-        isolation: of the entries of all sources.
+        isolation: of its entries from other sources.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Executor:
         scheduler: Scheduler,
         gate: Gate,
         circuit: CircuitBreaker,
-        isolation: Isolation,
+        isolation: SourceIsolation,
     ) -> None:
         self._isolation = isolation
         self._handler = handler
@@ -59,7 +59,7 @@ class Executor:
         return self._scheduler.start(delivery, self._process(delivery, self._handler.probe))
 
     def start_isolated(self, delivery: Delivery) -> asyncio.Task[None]:
-        """Process a delivery that may kill the process, as soon as no other delivery is in flight."""
+        """Process a delivery that may kill the process, as soon as no other delivery of the source is in flight."""
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
         return self._scheduler.start(delivery, self._process(delivery, self._when_alone))
 
@@ -84,14 +84,12 @@ class Executor:
         return await self._gate.admit(delivery, shutdown) or await self._handler.handle(delivery)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
-        async with self._isolation.alone(self._held) as is_alone:
-            if not is_alone:
-                return Release("another source isolates an entry")
-            return await self._when_only_one(delivery)
-
-    async def _when_only_one(self, delivery: Delivery) -> Outcome:
         with self._settlement.holding_no_rows():
             await ended_before(self._held.until_at_most(1), self._circuit.opened)
-        if self._circuit.is_open:
-            return Release("the external API is unavailable")
-        return await self._handler.handle(delivery)
+        # Only then, because other sources claim nothing from here on.
+        async with self._isolation.alone() as is_alone:
+            if not is_alone:
+                return Release("another source isolates an entry")
+            if self._circuit.is_open:
+                return Release("the external API is unavailable")
+            return await self._handler.handle(delivery)

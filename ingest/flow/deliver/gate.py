@@ -28,20 +28,12 @@ class Gate:
         circuit: while it is open, no order is requested.
         pace: asks to wait between orders.
         controls: of the source, which an operator may have paused.
-        is_held_up: whether another source of this process isolates an entry, so that nothing may be read.
     """
 
-    def __init__(
-        self,
-        circuit: CircuitBreaker,
-        pace: Pace,
-        controls: SourceControls,
-        is_held_up: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, circuit: CircuitBreaker, pace: Pace, controls: SourceControls) -> None:
         self._circuit = circuit
         self._pace = pace
         self._controls = controls
-        self._is_held_up = is_held_up
 
     @property
     def is_closed(self) -> bool:
@@ -55,8 +47,6 @@ class Gate:
 
     def delay(self) -> float:
         """Seconds until the next order may be requested, while the gate is open. 0 or less for now."""
-        if self._is_held_up():
-            return _CHECK_EVERY
         if self._controls.is_paused:
             return _PAUSE_STEP
         return self._pace.delay()

@@ -50,6 +50,7 @@ class Scheduler:
         gauge: shows how many slots are taken.
         most: orders in flight, as set.
         share: of the slots of the process.
+        fitting: returns how many documents may be requested, because there is memory for them. None for any number.
         clock: monotonic seconds.
     """
 
@@ -61,6 +62,7 @@ class Scheduler:
         gauge: Gauge,
         most: int,
         share: Share,
+        fitting: Callable[[], int | None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +72,7 @@ class Scheduler:
         self._gauge = gauge
         self._most = most
         self._share = share
+        self._fitting = fitting
         self._clock = clock
         self._wanted = 0
         self._changed = pace.changed
@@ -175,7 +178,8 @@ class Scheduler:
         return int(_AHEAD * ended / seconds)
 
     def _slots(self) -> int:
-        return min(self._most, self._pace.orders(), self._begun() + self._share.room())
+        slots, fitting = min(self._most, self._pace.orders(), self._begun() + self._share.room()), self._fitting()
+        return slots if fitting is None else min(slots, fitting)
 
     def _begun(self) -> int:
         return len(self.tasks) - len(self._waiting)

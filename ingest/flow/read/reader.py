@@ -12,8 +12,8 @@ from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.isolation import SourceIsolation
 from ingest.flow.ports import Reading
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.ticks import sleep_to_tick
@@ -37,7 +37,7 @@ class Batch(msgspec.Struct, frozen=True):
     Attributes:
         deliveries: the deliveries to process.
         is_full: whether there may be more, because every free slot got one.
-        is_isolated: whether the only delivery must be processed while nothing else is in flight.
+        is_isolated: whether the only delivery must be processed while no other delivery of the source is in flight.
     """
 
     deliveries: list[Delivery]
@@ -51,7 +51,7 @@ class Reader:
     Args:
         release: releases entries that must wait for their isolation. Raises `Unavailable` if Redis is unavailable.
         isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
-        reads: counts the reads in flight.
+        isolation: of its entries from other sources.
         block: seconds for which a read waits for new entries.
     """
 
@@ -63,7 +63,7 @@ class Reader:
         heartbeats: Heartbeats,
         *,
         isolate_above: int,
-        reads: ReadsInFlight,
+        isolation: SourceIsolation,
         block: float = BLOCK,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -72,7 +72,7 @@ class Reader:
         self._release = release
         self._heartbeats = heartbeats
         self._isolate_above = isolate_above
-        self._reads = reads
+        self._isolation = isolation
         self._block = block
         self._draw = draw
         self._is_paused = False
@@ -95,8 +95,7 @@ class Reader:
         """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            with self._reads:
-                batch = await self._next(wanted)
+            batch = await self._next(wanted)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])
@@ -125,14 +124,20 @@ class Reader:
     async def _next(self, wanted: int) -> Batch:
         count = min(wanted, self._most or wanted)
         try:
-            taken = await self._left_unfinished(count) or await self._reclaimer.claim(count) or await self._read(count)
-            batch = await self._isolate(taken, is_full=len(taken) == wanted)
+            if self._isolation.may_claim():
+                with self._isolation.claiming():
+                    taken = await self._left_unfinished(count) or await self._reclaimer.claim(count)
+                    if taken:
+                        return await self._batch_of(taken, wanted)
+            return await self._batch_of(await self._read(count), wanted)
         except Unavailable:
             self._reply_was_lost(count)
             raise
+
+    async def _batch_of(self, taken: list[Delivery], wanted: int) -> Batch:
         # Doubles with each reply, until it no longer limits anything.
         self._most = 2 * self._most if len(taken) == self._most else self._most
-        return batch
+        return await self._isolate(taken, is_full=len(taken) == wanted)
 
     async def _left_unfinished(self, count: int) -> list[Delivery]:
         if not self._may_own_more and not self._queue.may_own_more:

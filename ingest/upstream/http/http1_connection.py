@@ -10,6 +10,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from ingest.upstream.http.content_coding import Compressed
+from ingest.upstream.http.heavy_bodies import HeavyBodies
 from ingest.upstream.http.http1_response import Malformed, ResponseParser
 from ingest.upstream.http.tls_context import is_alert, reason_of_tls
 from ingest.upstream.http.transport import NoDocument, NoResponse, OnHead, TooLarge
@@ -29,6 +31,7 @@ class Http1Connection(asyncio.Protocol):
         error_body: see `Options`.
         idle: where the connection puts itself when the next request may be sent.
         on_end: called when the connection has been closed.
+        heavy: turns of large bodies.
 
     Attributes:
         heard_at: when something was last sent or received, by the loop's clock.
@@ -42,14 +45,16 @@ class Http1Connection(asyncio.Protocol):
         error_body: int,
         idle: list["Http1Connection"],
         on_end: Callable[["Http1Connection"], None],
+        heavy: HeavyBodies,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._parser = ResponseParser(body_limit, error_body)
         self._idle = idle
         self._on_end = on_end
+        self._heavy = heavy
         self._on_head: OnHead | None = None
         self._transport: Any = None
-        self._answered: asyncio.Future[bytes] | None = None
+        self._answered: asyncio.Future[bytes | Compressed] | None = None
         self._deadline = math.inf
         self.heard_at = 0.0
         self.retires_at = math.inf
@@ -60,14 +65,16 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    def request(self, sent: bytes, now: float, deadline: float, on_head: OnHead | None) -> asyncio.Future[bytes]:
+    def request(
+        self, sent: bytes, now: float, deadline: float, on_head: OnHead | None
+    ) -> asyncio.Future[bytes | Compressed]:
         """Send a request, and return the future of its document. The times are by the loop's clock."""
         self.heard_at, self._deadline, self._on_head = now, deadline, on_head
         answered = self._answered = self._loop.create_future()
         self._transport.write(sent)
         return answered
 
-    def cancel(self, answered: asyncio.Future[bytes]) -> None:
+    def cancel(self, answered: asyncio.Future[bytes | Compressed]) -> None:
         """Close immediately if this request is running. The connection may have another one by now."""
         if self._answered is answered:
             self.abort()
@@ -114,6 +121,9 @@ class Http1Connection(asyncio.Protocol):
         if parser.is_complete or parser.is_declined:
             self._answer()
             self._continue()
+        elif parser.is_heavy:
+            self._transport.pause_reading()
+            self._heavy.wait(self._resume)
 
     def eof_received(self) -> bool:
         """The server has sent everything, and the connection is closed."""
@@ -137,6 +147,10 @@ class Http1Connection(asyncio.Protocol):
 
     # ----
 
+    def _resume(self) -> None:
+        if self.is_open:
+            self._transport.resume_reading()
+
     def _answer(self) -> None:
         """End the request with the response."""
         answered, self._answered = self._answered, None
@@ -147,7 +161,7 @@ class Http1Connection(asyncio.Protocol):
             document = parser.document()
             if self._on_head is not None:
                 self._on_head(parser.status, parser.named_headers())
-        except (NoDocument, TooLarge, NoResponse) as error:
+        except NoDocument as error:
             # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
             answered.set_exception(error.with_traceback(None))
         else:

@@ -10,7 +10,7 @@ from typing import Any
 import httptools
 from multidict import CIMultiDict
 
-from ingest.upstream.http.content_coding import decompressed
+from ingest.upstream.http.content_coding import Compressed, decompressed
 from ingest.upstream.http.transport import (
     INVALID_HTTP,
     NoDocument,
@@ -23,6 +23,8 @@ from ingest.upstream.http.transport import (
 # Bytes of the head, and of the trailers, of a response.
 _HEAD_LIMIT = 64 * 1024
 _MOST_INTERIM = 10
+# Received bytes of a body from which on its parts, of up to 256 kB, take turns with parts of other bodies.
+_HEAVY = 256 * 1024
 _FOLD = re.compile(rb"\n[ \t]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _USUAL_START = b"HTTP/1.1 2"
@@ -106,23 +108,22 @@ class ResponseParser:
             self.is_complete = True
         return self.is_complete
 
+    @property
+    def is_heavy(self) -> bool:
+        """Whether much of the body has arrived, see `_HEAVY`."""
+        return self._size > _HEAVY
+
     def forget(self) -> None:
         """Drop the data, because the connection is closed. The parser refers to itself, and would be freed late."""
         self._body = bytearray()
         self.headers = []
 
-    def document(self) -> bytes:
-        """Return the body of a complete response.
-
-        Raises:
-            NoDocument: its status means that it contains none.
-            TooLarge: decompressed, it exceeds the limit.
-            NoResponse: it is not compressed as its Content-Encoding declares.
-        """
+    def document(self) -> bytes | Compressed:
+        """Return the body of a complete response. Raises `NoDocument` if its status means that it contains none."""
         if self.is_error:
             raise NoDocument(self.status, self.named_headers(), self._text_of_error())
         body = bytes(self._body)
-        return decompressed(self._coding, body, self._body_limit) if self._coding else body
+        return Compressed(self._coding, body, self._body_limit) if self._coding else body
 
     def _text_of_error(self) -> bytes:
         body = bytes(self._body)

@@ -14,6 +14,7 @@ from typing import Any
 import aiohappyeyeballs
 
 from ingest.domain.os_errors import is_exhaustion
+from ingest.upstream.http.heavy_bodies import HeavyBodies
 from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http.http1_origin import Origin
 from ingest.upstream.http.tls_context import shared_context_of
@@ -70,6 +71,8 @@ class NativeTransport:
         self._connections: set[Http1Connection] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._closed: asyncio.Event | None = None
+        self._heavy = HeavyBodies()
+        self._decompressing = asyncio.Lock()
 
     async def send(
         self,
@@ -91,7 +94,7 @@ class NativeTransport:
             return await self._send_on_new(origin, request, deadline, on_head)
         answered = connection.request(request, now, deadline, on_head)
         try:
-            return await answered
+            document = await answered
         except asyncio.CancelledError:
             connection.cancel(answered)
             raise
@@ -99,7 +102,8 @@ class NativeTransport:
             # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
             if method != "GET":
                 raise
-        return await self._send_on_new(origin, request, deadline, on_head)
+            return await self._send_on_new(origin, request, deadline, on_head)
+        return document if isinstance(document, bytes) else await document.content(self._decompressing)
 
     async def close(self) -> None:
         """Close all connections, which ends running requests."""
@@ -118,10 +122,11 @@ class NativeTransport:
         connection = await self._connected(origin, deadline)
         answered = connection.request(request, self._loop.time(), deadline, on_head)
         try:
-            return await answered
+            document = await answered
         except asyncio.CancelledError:
             connection.cancel(answered)
             raise
+        return document if isinstance(document, bytes) else await document.content(self._decompressing)
 
     def _origin_of(self, url: str) -> Origin:
         known = (origin for origin in self._origins.values() if url.startswith(origin.root))
@@ -164,7 +169,7 @@ class NativeTransport:
         tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": origin.host.rstrip(".")} if origin.is_tls else {}
 
         def new() -> Http1Connection:
-            return Http1Connection(self._limits.body, self._error_body, origin.idle, self._ended)
+            return Http1Connection(self._limits.body, self._error_body, origin.idle, self._ended, self._heavy)
 
         try:
             if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:

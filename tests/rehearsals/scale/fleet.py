@@ -12,8 +12,8 @@ from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
 from ingest.flow.held import Held
+from ingest.flow.isolation import Isolation
 from ingest.flow.read.reader import BLOCK, Reader
-from ingest.flow.read.reads_in_flight import ReadsInFlight
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
@@ -92,7 +92,13 @@ class Fleet:
         reclaimer = Reclaimer(consumer.reading, in_flight, self._metrics.redeliveries)
         release = Moves(consumer.settling, in_flight, self._metrics).release_unprocessed
         reader = Reader(
-            consumer.reading, reclaimer, release, heartbeats, isolate_above=3, reads=ReadsInFlight(), block=self._block
+            consumer.reading,
+            reclaimer,
+            release,
+            heartbeats,
+            isolate_above=3,
+            isolation=Isolation().of_source(in_flight),
+            block=self._block,
         )
         maintenance = GroupMaintenance(consumer.maintenance, heartbeats, LEASE)
         self.members.append(Member(name, consumer, reader, heartbeats, maintenance))
