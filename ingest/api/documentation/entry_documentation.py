@@ -20,6 +20,12 @@ from ingest.operations.failed_orders.dead_letter_export import FORMATS
 _FLAG: Schema = {"type": "boolean"}
 _OPTIONAL: Schema = {"type": ["string", "null"]}
 
+_MISSING: Schema = {
+    "type": "array",
+    "description": "Partitions whose server cannot be used, so that their entries are missing.",
+    "items": object_schema("queue", "server", "kind", "error", queue=TEXT, server=TEXT, kind=TEXT, error=TEXT),
+}
+
 
 def _change(summary: str, text: str, body: type) -> Documentation:
     return Documentation(
@@ -27,7 +33,16 @@ def _change(summary: str, text: str, body: type) -> Documentation:
         text=f"{text} The audit log records each change.",
         bodies={JSON: body},
         response="The number of entries.",
-        schema=object_schema("dry_run", "count", dry_run=_FLAG, count=COUNT, gone=COUNT, reasons={"type": "object"}),
+        schema=object_schema(
+            "dry_run",
+            "count",
+            "missing_partitions",
+            dry_run=_FLAG,
+            count=COUNT,
+            gone=COUNT,
+            reasons={"type": "object"},
+            missing_partitions=_MISSING,
+        ),
         problems={
             415: "The body is not JSON, or is compressed.",
             422: "The body does not select anything, or contradicts itself. To select everything, set `everything`.",
@@ -40,11 +55,6 @@ _FILTER = [
     Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
     several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
 ]
-_MISSING: Schema = {
-    "type": "array",
-    "description": "Partitions whose server cannot be used, so that their entries are missing.",
-    "items": object_schema("queue", "server", "kind", "error", queue=TEXT, server=TEXT, kind=TEXT, error=TEXT),
-}
 _GROUPS = object_schema(
     "groups",
     "examined",
@@ -134,7 +144,8 @@ CHANGES = {
 EXPORT = Documentation(
     summary="Download dead letters",
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
-    "breaks off, `after` continues it.",
+    "breaks off, `after` continues it. While partitions cannot be read, their dead letters are missing, the header `Missing-Partitions` "
+    "names them as a list in JSON, and the name of the file contains `incomplete`.",
     parameters=[
         Parameter("format", "query", "The format of the file.", {"enum": [*FORMATS]}),
         Parameter(

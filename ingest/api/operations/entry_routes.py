@@ -103,7 +103,8 @@ class EntryRoutes:
         with as_problems():
             if body.dry_run:
                 survey = await self.entries.survey(selection)
-                return json_response({"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)})
+                found = {"dry_run": True, "count": survey.count, "reasons": dict(survey.reasons)}
+                return json_response(found | {"missing_partitions": [each.as_dict() for each in survey.unavailable]})
             recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
             async with audited(self.audit_log, caller.name, kind.value, recorded) as operation:
 
@@ -112,4 +113,5 @@ class EntryRoutes:
 
                 change = await self.entries.change(kind, selection, actor=caller.name, on_progress=count)
         gone = {"gone": change.gone} if self.kind is EntryKind.DEAD_LETTERS else {}
-        return json_response({"dry_run": False, "count": change.done, **gone})
+        missing = [each.as_dict() for each in change.unavailable]
+        return json_response({"dry_run": False, "count": change.done, **gone, "missing_partitions": missing})
