@@ -13,23 +13,16 @@ from redis.asyncio import Redis
 
 from ingest.domain.errors import Unavailable
 from ingest.domain.operating.process_counts import ProcessCounts
-from ingest.queue.redis.connection import QueueRefused, translated
+from ingest.queue.redis.connection import translated
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
 _EVERY = 2.0
-# An access control list of an earlier release does not permit the key.
-_AFTER_REFUSAL = 300.0
 _LIFETIME_MS = 3_600_000
 
 
 class CountReports:
     """The reports of one source in one process. A part of the worker, see `ingest.flow.ports.FleetPart`.
-
-    Args:
-        client: the commands are sent by it.
-        key: of the counts, see `Keys.counts`.
-        count: returns the current counts.
 
     Attributes:
         failing: the error of the reports, and when they began to fail, in monotonic seconds. None while they succeed.
@@ -44,10 +37,8 @@ class CountReports:
     async def run(self) -> None:
         """Report until cancelled."""
         reported = ProcessCounts()
-        wait = _EVERY
         while True:
-            await asyncio.sleep(wait)
-            wait = _EVERY
+            await asyncio.sleep(_EVERY)
             counts = self._count()
             if counts == reported:
                 continue
@@ -55,9 +46,6 @@ class CountReports:
                 with translated():
                     await self._client.set(self._key, msgspec.json.encode(counts), px=_LIFETIME_MS)
                 reported, self.failing = counts, None
-            except QueueRefused as error:
-                _log.warning("counts_not_reported", key=self._key, problem=str(error))
-                wait = _AFTER_REFUSAL
             except Unavailable as error:
                 if self.failing is None:
                     # These counts are the only regular write that Redis rejects when it is full.

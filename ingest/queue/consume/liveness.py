@@ -21,7 +21,7 @@ from ingest.queue.consume.partition_set import WAIT, PartitionSet
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import translating
 
-_Report = TypeVar("_Report")
+_Reported = TypeVar("_Reported", Reason, PartitionTrouble)
 # Clocks of machines that continue steadily differ by less.
 _JUMP_MS = 2000
 
@@ -30,10 +30,7 @@ class QueueLiveness:
     """Implements `ingest.flow.ports.Liveness`.
 
     A call fails if it fails in all partitions. Those of a slow server continue while the calls to others are made again.
-
-    Args:
-        partitions: the partitions that are read.
-        release_unread: releases entries that were read and not returned.
+    `release_unread` releases entries that were read and not returned.
     """
 
     def __init__(self, partitions: PartitionSet, release_unread: Callable[[], Awaitable[None]]) -> None:
@@ -73,9 +70,7 @@ class QueueLiveness:
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """See `PartitionLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
-        lost = await self._partitions.send(
-            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own)
-        )
+        lost = await self._partitions.send("renew", entries, lambda to, own: to.liveness.renew(own))
         return set().union(*lost)
 
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
@@ -124,7 +119,8 @@ class PartitionLiveness:
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """Renew the lease of held entries, and return the entries that this consumer has lost."""
         lost: set[EntryRef] = set()
-        for lane, ids in self._access.by_lane(entries):
+        for lane, own in self._access.by_lane(entries):
+            ids = [each.id for each in own]
             for start in range(0, len(ids), MOST_IDS):
                 reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
                 lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
@@ -139,10 +135,9 @@ class PartitionLiveness:
 
     @translating
     async def leave(self) -> int:
-        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
+        """Remove this consumer from the group unless entries are pending under its name, and return how many it has not released.
 
-        Returns:
-            How many of them it has not released.
+        Others may claim these immediately.
         """
         keys = self._access.keys
         names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]
@@ -154,18 +149,9 @@ def report_key(keys: Keys, consumer: str) -> str:
     return keys.circuit + consumer
 
 
-def read_reasons(raw: bytes | None) -> list[Reason]:
-    """The reasons of a consumer, or none if there is no report that can be read."""
-    return _decoded(raw, list[Reason]) or []
-
-
-def read_troubles(raw: bytes | str | None) -> list[PartitionTrouble]:
-    """The troubles of a report, or none if there is no report that can be read."""
-    return _decoded(raw, list[PartitionTrouble]) or []
-
-
-def _decoded(raw: bytes | str | None, form: type[_Report]) -> _Report | None:
+def read_report(raw: bytes | str | None, of: type[_Reported]) -> list[_Reported]:
+    """The reasons or the troubles in a report, or none if there is no report that can be read."""
     try:
-        return msgspec.json.decode(raw, type=form) if raw else None
+        return msgspec.json.decode(raw, type=list[of]) if raw else []  # type: ignore[valid-type]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+        return []

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.source_state import Reason, merged
-from ingest.queue.consume.liveness import read_reasons, report_key
+from ingest.queue.consume.liveness import read_report, report_key
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.queue_states import read_states
 from ingest.queue.redis.connection import NoGroup, QueueRefused, control_client, translated, translating
@@ -155,7 +155,7 @@ async def read_heartbeats(client: Redis, queues: Sequence[Keys]) -> list[GroupSt
                 pipe.get(report_key(keys, "").encode() + name)
             reports = await pipe.execute(raise_on_error=False)
         for (_, group, at, _), raw in zip(alive, reports, strict=True):
-            if not isinstance(raw, Exception) and (reasons := read_reasons(raw)):
+            if not isinstance(raw, Exception) and (reasons := read_report(raw, Reason)):
                 group.consumers[at] = replace(group.consumers[at], reasons=merged(reasons))
     return [group if isinstance(group, Exception) else GroupState(group.consumers, group.latest) for group in groups]
 

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.operating.source_state import Reason
-from ingest.queue.consume.liveness import read_reasons
+from ingest.queue.consume.liveness import read_report
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue
 
