@@ -207,7 +207,7 @@ class RedisGroupUnderTest:
     async def reasons(self) -> dict[str, list[Reason]]:
         found = {}
         async for key in self._redis.scan_iter(match=f"{self._keys.circuit.replace('{', '?').replace('}', '?')}*"):
-            if reasons := read_reasons(await self._redis.get(key)):
+            if reasons := read_report(await self._redis.get(key), Reason):
                 found[key.decode().removeprefix(self._keys.circuit)] = reasons
         return found
 
