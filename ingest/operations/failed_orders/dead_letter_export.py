@@ -64,8 +64,8 @@ async def exported(
 ) -> tuple[AsyncGenerator[bytes, None], Sequence[PartitionTrouble]]:
     """Return the parts of a file with all dead letters that match, partition by partition, the oldest of each first.
 
-    Those that are dead-lettered after the start are left out, and those of the returned partitions, which cannot be read. Close the
-    generator if you stop early.
+    Dead letters that are added after the start are left out. The returned partitions cannot be read, and their dead letters are
+    missing. Close the generator if you stop early.
 
     Args:
         dead_letters: of the source.

@@ -57,7 +57,7 @@ class Lookups(ABC):
 
 
 def summary_of(failures: Mapping[str, Exception]) -> redis_errors.RedisError:
-    """Return one error for those of all servers. Waiting may help unless every server has rejected the query."""
+    """Return one error for all servers. Waiting may help unless every server has rejected the query."""
     denied = "it requires a password, and none is given"
     texts = {server: denied if str(error).startswith(NO_PASSWORD) else error for server, error in failures.items()}
     text = "; ".join(f"{server}: {reason}" for server, reason in texts.items())
