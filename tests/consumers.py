@@ -12,12 +12,14 @@ from ingest.domain.deliveries.dead_letter import StoredSince
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Partition
 from ingest.queue.consume.partition_reading import PartitionReading
 from ingest.queue.consume.queue_connections import QueueConnections
+from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection
@@ -153,3 +155,10 @@ async def read_all(consumer: Consumer, count: int) -> set[str]:
         except QueueUnavailable:
             await asyncio.sleep(0.1)
     return seen
+
+
+@asynccontextmanager
+async def open_quota(url: str, name: str, limits: QuotaLimits) -> AsyncIterator[FleetQuotaClient]:
+    """A client of a quota, with connections that no other client shares."""
+    async with QueueConnections.open(url) as connections:
+        yield FleetQuotaClient.on(connections, name, limits)

@@ -1,4 +1,4 @@
-"""`ingest dead list`, `groups`, `show` and `export`, and `ingest retries list`, while a node of a cluster is down."""
+"""`ingest dead list`, `groups`, `replay --dry-run`, `show` and `export`, and `ingest retries list`, while a node of a cluster is down."""
 
 import json
 from pathlib import Path
@@ -49,6 +49,7 @@ async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions
         as_json = cli.run("dead", "list", "--limit", "100", "--json")
         grouped = cli.run("dead", "groups", "--json")
         retries = cli.run("retries", "list", "--json")
+        previewed = cli.run("dead", "replay", "--all", "--dry-run", "--json")
         shown = cli.run("dead", "show", "an-order-without-a-dead-letter")
         file = tmp_path / "dead.jsonl"
         exported, to_file = cli.run("dead", "export"), cli.run("dead", "export", "--output", str(file))
@@ -76,7 +77,10 @@ async def test_dead_letters_of_reachable_nodes_are_listed_and_missing_partitions
     assert json.loads(grouped.stdout)["count"] == len(left)
     assert {each["order_id"] for each in objects if "order_id" in each} == left
     assert {each["queue"] for each in objects if each.get("unavailable")} == missing
-    for done in (listed, as_json, grouped, shown, exported, to_file):
+    preview = json.loads(previewed.stdout)
+    assert (previewed.returncode, preview["matched"]) == (1, len(left))
+    assert {each["queue"] for each in preview["unavailable"]} == missing
+    for done in (listed, as_json, grouped, previewed, shown, exported, to_file):
         assert {
             line.split()[4] for line in done.stderr.splitlines() if line.startswith("the dead letters of")
         } == missing

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
+from consumers import open_quota
 from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
@@ -33,7 +34,7 @@ async def join(redis_url: str, queue_name: str) -> AsyncIterator[Join]:
 
         async def client(rate: float = 0.0, concurrency: int = 0, burst: int = 1) -> FleetQuotaClient:
             limits = QuotaLimits(rate, burst, concurrency)
-            opened = await stack.enter_async_context(FleetQuotaClient.open(redis_url, queue_name, limits))
+            opened = await stack.enter_async_context(open_quota(redis_url, queue_name, limits))
             # Connects before the first lease, as a worker does.
             await opened.pause(0.0)
             return opened
@@ -183,9 +184,9 @@ async def test_the_state_does_not_grow_with_the_number_of_processes(join: Join, 
 async def test_a_quota_is_shared_by_its_name_whatever_the_queue(redis_url: str, redis: Redis, queue_name: str) -> None:
     limits = QuotaLimits(concurrency=10)
     async with (
-        FleetQuotaClient.open(redis_url, queue_name, limits) as one,
-        FleetQuotaClient.open(redis_url, queue_name, limits) as other,
-        FleetQuotaClient.open(redis_url, queue_name + "-2", limits) as stranger,
+        open_quota(redis_url, queue_name, limits) as one,
+        open_quota(redis_url, queue_name, limits) as other,
+        open_quota(redis_url, queue_name + "-2", limits) as stranger,
     ):
         for name in (queue_name, queue_name + "-2"):
             await has_learned(redis, quota_key(name))
@@ -220,10 +221,10 @@ async def test_asking_for_a_pause_writes_nothing(join: Join, redis: Redis, key: 
 async def test_a_server_that_is_unavailable_or_refuses_is_told_as_that(
     own_valkey: ValkeyServer, own_redis: Redis, queue_name: str
 ) -> None:
-    async with FleetQuotaClient.open(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
+    async with open_quota(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
         await client.lease(LeaseRequest())
         await own_redis.set(quota_key(queue_name + "x"), "no hash")
-        async with FleetQuotaClient.open(own_valkey.url, queue_name + "x", QuotaLimits()) as refused:
+        async with open_quota(own_valkey.url, queue_name + "x", QuotaLimits()) as refused:
             with pytest.raises(QueueRefused):
                 await refused.lease(LeaseRequest())
         own_valkey.stop()
@@ -234,7 +235,7 @@ async def test_a_server_that_is_unavailable_or_refuses_is_told_as_that(
 
 @pytest.mark.each_server
 async def test_a_server_out_of_memory_still_leases(own_valkey: ValkeyServer, own_redis: Redis, queue_name: str) -> None:
-    async with FleetQuotaClient.open(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
+    async with open_quota(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
         await own_redis.config_set("maxmemory", "1mb")
         await own_redis.config_set("maxmemory-policy", "noeviction")
 

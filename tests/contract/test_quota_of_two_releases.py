@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from consumers import open_quota
 from redis.asyncio import Redis
 from releases import kept
 
 from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
-from ingest.queue.consume.quota import FleetQuotaClient, quota_key
+from ingest.queue.consume.quota import quota_key
 
 
 class LastRelease:
@@ -43,7 +44,7 @@ async def test_processes_of_both_releases_count_the_requests_of_each_other(
 ) -> None:
     limits = QuotaLimits(concurrency=10)
     old = last(limits)
-    async with FleetQuotaClient.open(redis_url, queue_name, limits) as new:
+    async with open_quota(redis_url, queue_name, limits) as new:
         assert (await new.lease(LeaseRequest(concurrency=6))).limit == 6
         assert await old.lease(concurrency=10) == (2, 4, 0.0)
 
@@ -60,7 +61,7 @@ async def test_processes_of_both_releases_share_one_line_of_time(
 ) -> None:
     limits = QuotaLimits(rate=2.0)
     old = last(limits)
-    async with FleetQuotaClient.open(redis_url, queue_name, limits) as new:
+    async with open_quota(redis_url, queue_name, limits) as new:
         first = (await new.lease(LeaseRequest(tokens=1))).starts_in
         second = (await old.lease(tokens=1))[2]
         third = (await new.lease(LeaseRequest(tokens=1))).starts_in

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from consumers import Consumer, read_all
+from consumers import Consumer, open_quota, read_all
 from proxy import Proxy
 from redis.asyncio import Redis
 from sentinel_set import SentinelSet
@@ -122,7 +122,7 @@ async def test_a_quota_is_leased_only_while_most_sentinels_confirm_the_primary(w
     with ExitStack() as stack:
         ways = [stack.enter_context(Proxy(sentinel.port)) for sentinel in watched.sentinels]
         hosts = ",".join(f"127.0.0.1:{way.port}" for way in ways)
-        async with FleetQuotaClient.open(watched.url(hosts=hosts), "split", limits) as quota:
+        async with open_quota(watched.url(hosts=hosts), "split", limits) as quota:
             await quota.lease(request)
             ways[0].freeze()
             asked_at = time.monotonic()

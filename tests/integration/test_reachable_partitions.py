@@ -1,5 +1,6 @@
-"""Lists and groups of dead letters and retries while a node of a cluster is down."""
+"""Dead letters and retries are listed, grouped, shown, downloaded and changed while a node of a cluster is down."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 from cluster_set import ClusterSet
 from dead_letter_entries import dead_fields
-from http_api import NOWHERE, Api, running_api
+from http_api import Api, running_api
 from servers.kinds import KINDS
 from support import eventually
 
@@ -26,32 +27,45 @@ class Scene:
         api: started before the node was killed, or afterwards.
         missing: the queues of the partitions on that node, each with its address.
         left: the orders on the other nodes.
+        ids: of the dead letters, by order.
     """
 
-    def __init__(self, api: Api, missing: dict[str, str], left: set[str]) -> None:
+    def __init__(self, api: Api, missing: dict[str, str], left: set[str], ids: dict[str, str]) -> None:
         self.api = api
         self.missing = missing
         self.left = left
+        self.ids = ids
 
     async def page(self, path: str) -> str:
         async with self.api.http.get(f"{self.api.url}/console/{path}") as response:
             return await response.text() if response.status == 200 else ""
+
+    async def change(self, path: str, **selection: object) -> tuple[int, dict[str, str]] | None:
+        """The number of entries of a change, and the missing partitions."""
+        status, found = await self.api.post(f"/v1/{path}", json={"everything": True, **selection})
+        return (found["count"], self.named(found["missing_partitions"])) if status == 200 else None
+
+    @staticmethod
+    def named(missing: list[dict[str, str]]) -> dict[str, str]:
+        return {each["queue"]: each["server"] for each in missing}
 
     def names_missing(self, text: str) -> bool:
         return all(f"{queue}: {server} is " in text for queue, server in self.missing.items())
 
 
 @pytest.fixture(params=["partition", "record", "record of a fresh process"])
-async def scene(request: pytest.FixtureRequest, queue_name: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(request: pytest.FixtureRequest, queue_name: str, dsn: str, tmp_path: Path) -> AsyncIterator[Scene]:
     options = {"cluster_require_full_coverage": "no", "cluster_node_timeout": "500"}
     with ClusterSet.open(KINDS[0], tmp_path, replicas=0, **options) as cluster:
         await cluster.become_ready()
         layout, is_fresh = Layout(queue_name, 6), request.param == "record of a fresh process"
+        ids: dict[str, str] = {}
         async with control_client(cluster.url()) as client:
             await LayoutRecord(client, queue_name, 6).read()
             for order_id in ORDERS:
-                keys = Keys.of(layout.queue_of_order(order_id))
-                await client.xadd(keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+                keys = Keys.of(queue := layout.queue_of_order(order_id))
+                entry_id: bytes = await client.xadd(keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+                ids[order_id] = entry_id.decode() + queue.removeprefix(layout.queue)
                 fields = ["order_id", order_id, "attempt", "3", "retry_reason", "timeout", "retry_error", "no answer"]
                 await client.hset(keys.retry_entries, f"1-{order_id}", msgspec.msgpack.encode(fields))  # type: ignore[arg-type, misc]
                 await client.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
@@ -63,14 +77,14 @@ async def scene(request: pytest.FixtureRequest, queue_name: str, tmp_path: Path)
         left = {order_id for order_id in ORDERS if layout.queue_of_order(order_id) not in missing}
         if is_fresh:
             victim.kill()
-        async with running_api(cluster.url(), NOWHERE, queue_name, partitions=6) as api:
+        async with running_api(cluster.url(), dsn, queue_name, partitions=6) as api:
             if not is_fresh:
                 # It has read the record.
                 assert (await api.get("/v1/retries"))[0] == 200
                 victim.kill()
             if request.param != "partition":
                 missing[queue_name] = server
-            yield Scene(api, missing, left)
+            yield Scene(api, missing, left, ids)
 
 
 @pytest.mark.parametrize("kind", ["dead-letters", "retries"])
@@ -79,14 +93,14 @@ async def test_what_is_reachable_is_shown_and_missing_partitions_are_named(scene
         status, page = await scene.api.get(f"/v1/{kind}?limit=500")
         return status == 200 and (
             {each["order_id"] for each in page[kind.replace("-", "_")]},
-            {each["queue"]: each["server"] for each in page["missing_partitions"]},
+            scene.named(page["missing_partitions"]),
         ) == (scene.left, scene.missing)
 
     async def is_grouped() -> bool:
         status, page = await scene.api.get(f"/v1/{kind}/groups")
         return status == 200 and (
             sum(each["count"] for each in page["groups"]),
-            {each["queue"]: each["server"] for each in page["missing_partitions"]},
+            scene.named(page["missing_partitions"]),
         ) == (len(scene.left), scene.missing)
 
     async def is_on_its_page() -> bool:
@@ -100,3 +114,45 @@ async def test_what_is_reachable_is_shown_and_missing_partitions_are_named(scene
     # The record of partitions that a process knows is used for some seconds.
     for is_shown in (is_listed, is_grouped, is_on_its_page, is_on_the_page_of_groups):
         await eventually(is_shown, within=60, every=0.2)
+
+
+@pytest.mark.parametrize(("kind", "change"), [("dead-letters", "replay"), ("retries", "run-now")])
+async def test_previews_and_changes_concern_what_is_reachable_and_name_missing_partitions(
+    scene: Scene, kind: str, change: str
+) -> None:
+    path, expected = f"{kind}/{change}", (len(scene.left), scene.missing)
+
+    async def is_counted() -> bool:
+        return await scene.change(path, dry_run=True) == expected
+
+    async def is_previewed() -> bool:
+        text = await scene.page(f"{path}?source=")
+        return scene.names_missing(text) and f"<strong>{len(scene.left)}</strong>" in text
+
+    for is_shown in (is_counted, is_previewed):
+        await eventually(is_shown, within=60, every=0.2)
+    changed = await scene.change(path)
+    again = await scene.change(path, dry_run=True)
+
+    # Retries that run now stay until a worker moves them.
+    left = 0 if kind == "dead-letters" else len(scene.left)
+    assert (changed, again) == (expected, (left, scene.missing))
+
+
+async def test_dead_letters_are_shown_and_downloaded_unless_their_partition_is_missing(scene: Scene) -> None:
+    async def shown(order_id: str) -> int:
+        return (await scene.api.get(f"/v1/dead-letters/{scene.ids[order_id]}"))[0]
+
+    async def is_shown() -> bool:
+        return [await shown(each) for each in ORDERS] == [200 if each in scene.left else 503 for each in ORDERS]
+
+    async def downloaded(path: str) -> tuple[set[str], set[str], bool]:
+        async with scene.api.http.get(f"{scene.api.url}/{path}") as response:
+            orders = {json.loads(line)["order_id"] for line in (await response.text()).splitlines()}
+            missing = set(json.loads(response.headers.get("Missing-Partitions", "[]")))
+            return orders, missing, "incomplete" in response.headers.get("Content-Disposition", "")
+
+    await eventually(is_shown, within=60, every=0.2)
+    files = [await downloaded(path) for path in ("v1/dead-letters/export", "console/dead-letters/export?source=")]
+
+    assert files == 2 * [(scene.left, {*scene.missing}, True)]

@@ -59,7 +59,9 @@ class Source:
         gate, self.requests = Gate(healthy, pace, SourceControls()), Requests(self.held)
         scheduler = Scheduler(self.held, pace, gate, gauge(), 1, Shares(1).add())
         stand_in, isolation = cast("Any", self.requests), isolation or Isolation()
-        self.executor = Executor(stand_in, stand_in, self.held, scheduler, gate, healthy, isolation.of_source(self.held))
+        self.executor = Executor(
+            stand_in, stand_in, self.held, scheduler, gate, healthy, isolation.of_source(self.held)
+        )
 
 
 def delivery(order_id: str = "a", number: int = 1) -> Delivery:

@@ -7,8 +7,9 @@ import pytest
 from ingest.domain.redis_urls.sentinel_url import is_sentinel_url, parse_sentinel_url, with_sentinel_password
 from ingest.queue.redis.checked_connections import CheckedTcp, connection_options
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.topology import Server, topology_of
+from ingest.queue.redis.topology import topology_of
 from ingest.queue.redis.topology.sentinel import PrimaryAddress
+from ingest.queue.redis.topology.standalone import StandaloneTopology
 
 
 def test_a_url_names_sentinels_service_and_database() -> None:
@@ -70,7 +71,7 @@ def test_a_standalone_redis_is_connected_to_as_without_a_topology() -> None:
     url = "redis://:p@host:6380/1"
 
     owner = topology_of(url)
-    assert isinstance(owner, Server)
+    assert isinstance(owner, StandaloneTopology)
 
     assert not is_sentinel_url(url)
     assert owner.connection_options(socket_timeout=3)["connection_class"] is CheckedTcp

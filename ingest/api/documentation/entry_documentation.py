@@ -76,7 +76,8 @@ CHANGES = {
 }
 EXPORT = Documentation(
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
-    "breaks off, `after` continues it.",
+    "breaks off, `after` continues it. While partitions cannot be read, their dead letters are missing, the header `Missing-Partitions` "
+    "names them as a list in JSON, and the name of the file contains `incomplete`.",
     parameters=[
         Parameter("format", "query", "The format of the file.", {"enum": [*FORMATS]}),
         Parameter(

@@ -1,12 +1,14 @@
 """Sends files part by part, each of which is read when the client has received the one before."""
 
-from collections.abc import AsyncGenerator, Mapping
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from aiohttp import web
 
 from ingest.api.http.failures import as_problems
 from ingest.api.http.requests import STATE
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 
 
 async def download(
@@ -35,6 +37,13 @@ async def download(
             with state.connection.pace.sending():
                 await response.write_eof()
     return response
+
+
+def partial_file(name: str, file_format: str, missing: Sequence[PartitionTrouble]) -> tuple[str, Mapping[str, str]]:
+    """Return the name of a file and its further headers, which name the partitions that it lacks."""
+    if not missing:
+        return f"{name}.{file_format}", {}
+    return f"{name}.incomplete.{file_format}", {"Missing-Partitions": json.dumps([each.queue for each in missing])}
 
 
 async def _next(parts: AsyncGenerator[bytes, None]) -> bytes | None:

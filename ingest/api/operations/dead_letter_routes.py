@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from ingest.api.documentation import entry_documentation as documentation
-from ingest.api.http.downloads import download
+from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
@@ -65,10 +65,11 @@ class DeadLetterRoutes:
             raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
         selection = selection_in(given, EntryKind.DEAD_LETTERS)
         with as_problems():
-            pages = await exported(self.dead_letters, selection, self.source, file_format, after)
+            pages, missing = await exported(self.dead_letters, selection, self.source, file_format, after)
         recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
         await record_read([self.audit_log], reader_of(request, caller), EXPORT, recorded)
-        return await download(request, pages, f"dead-letters.{file_format}", FORMATS[file_format], {})
+        name, headers = partial_file("dead-letters", file_format, missing)
+        return await download(request, pages, name, FORMATS[file_format], headers)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One dead letter with all its fields."""

@@ -16,6 +16,7 @@ from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
@@ -82,7 +83,7 @@ class EntryRoutes:
             page = await self.entries.page(selection, after, limit)
         found = [listed(entry, self.source) for entry in page.entries]
         next_cursor = None if page.next is None else cursor_of(page.next)
-        missing = [response_of(MissingPartition, each) for each in page.missing]
+        missing = _missing(page.missing)
         return json_response({self.kind.value: found, "next_cursor": next_cursor, "missing_partitions": missing})
 
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:
@@ -98,7 +99,15 @@ class EntryRoutes:
         with as_problems():
             if body.dry_run:
                 survey = await self.entries.survey(selection)
-                return json_response(EntryChange(dry_run=True, count=survey.count, reasons=dict(survey.reasons)))
+                missing = _missing(survey.unavailable)
+                return json_response(
+                    EntryChange(
+                        dry_run=True,
+                        count=survey.count,
+                        missing_partitions=missing,
+                        reasons=dict(survey.reasons),
+                    )
+                )
             recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
             async with audited(self.audit_log, caller.name, kind.value, recorded) as operation:
 
@@ -107,4 +116,9 @@ class EntryRoutes:
 
                 change = await self.entries.change(kind, selection, actor=caller.name, on_progress=count)
         gone = change.gone if self.kind is EntryKind.DEAD_LETTERS else UNSET
-        return json_response(EntryChange(dry_run=False, count=change.done, gone=gone))
+        missing = _missing(change.unavailable)
+        return json_response(EntryChange(dry_run=False, count=change.done, missing_partitions=missing, gone=gone))
+
+
+def _missing(troubles: Sequence[PartitionTrouble]) -> list[MissingPartition]:
+    return [response_of(MissingPartition, each) for each in troubles]

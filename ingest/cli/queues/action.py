@@ -12,13 +12,14 @@ import typer
 from ingest.cli.invocation import actor, backends_to_change, is_confirmed, say
 from ingest.cli.options import Changing
 from ingest.cli.queues.bulk import NotRecorded, change_directly, start_and_run
+from ingest.cli.queues.entry_lists import say_missing, unavailable_objects
 from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.cli.terminal.text import printable
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.jobs import JobKind, JobProgress, JobState
 from ingest.domain.source_name import UNNAMED
-from ingest.operations.failed_orders.entries import NEWEST, DeadLetterEntries, RetryEntries, entries_of, open_entries
+from ingest.operations.failed_orders.entries import DeadLetterEntries, RetryEntries, entries_of, open_entries
 from ingest.operations.jobs.requests import entry_request
 from ingest.process.interrupt import run_interruptible
 from ingest.queue.operate.failed.partition_dead_letters import Change
@@ -70,9 +71,8 @@ class Action:
 
         async def request(client: "Redis") -> "JobRequest":
             entries = entries_of(client, backends, self.entries)
-            newest = getattr(found, NEWEST, None)
             return await entry_request(
-                entries, self.kind, selection, newest=newest, total=found.count, rate=self.options.rate
+                entries, self.kind, selection, newest=found.newest, total=found.count, rate=self.options.rate
             )
 
         async def directly() -> int:
@@ -119,9 +119,10 @@ def carry_out(kind: JobKind, options: Changing) -> NoReturn:
     key = done_word.replace("-", "_")
     sources = backends_to_change(options.sources, dry_run=options.dry_run)
     found = run_interruptible(_survey(action, sources))
-    missing = frozenset.intersection(*(each.missing for each in found.values()))
-    for order_id in sorted(missing):
-        say(f"no {action.entries.noun} for {printable(order_id)}")
+    unavailable = {(name, each.queue): each.reason for name, survey in found.items() for each in survey.unavailable}
+    # An unavailable partition may contain the others.
+    missing = frozenset[str]() if unavailable else frozenset.intersection(*(each.missing for each in found.values()))
+    say_missing(action.entries, missing, unavailable)
     matched, done = sum(each.count for each in found.values()), dict.fromkeys(found, 0)
     end = _of_source(found) + end_word
     change = f"{verb} {action.counted(matched)}{end}"
@@ -138,6 +139,8 @@ def carry_out(kind: JobKind, options: Changing) -> NoReturn:
                 {"source": name, "matched": each.count, key: done[name], "reasons": dict(each.reasons)}
                 for name, each in found.items()
             ]
+        if unavailable:
+            report["unavailable"] = unavailable_objects(unavailable)
         typer.echo(json.dumps(report | {"missing": sorted(missing), "dry_run": options.dry_run}))
     elif not matched:
         typer.echo(f"no {action.entries.noun} matches")
@@ -146,7 +149,7 @@ def carry_out(kind: JobKind, options: Changing) -> NoReturn:
     else:
         note = f"; {gone:,} were already gone" if gone else f": {_matches(found)}"
         typer.echo(f"{done_word} {action.counted(sum(done.values()))}{end}{note}")
-    raise typer.Exit(1 if missing else 0)
+    raise typer.Exit(1 if missing or unavailable else 0)
 
 
 async def _survey(action: Action, sources: Mapping[str, "Backends"]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The lists of dead letters and retries, and their groups."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ingest.domain.deliveries.dead_letter import DeadLetterEntry
     from ingest.domain.orders.order_state import RetryEntry
     from ingest.operations.failed_orders.groups import EntryGroup
+
+Unavailable = Mapping[tuple[str, str], str]
+"""Why partitions cannot be read, each with its source."""
 
 
 def _age(moment: datetime | None) -> str:
@@ -88,15 +91,19 @@ def groups_of(kind: EntryKind) -> "Listing[EntryGroup]":
     )
 
 
-def say_missing(kind: EntryKind, found: Any) -> None:
+def say_missing(kind: EntryKind, missing: Collection[str], unavailable: Unavailable) -> None:
     """Report IDs that match no entry, and partitions that cannot be read."""
-    for missing in sorted(found.missing):
-        say(f"no {kind.noun} for {printable(missing)}")
-    for (_, queue), error in found.unavailable.items():
+    for each in sorted(missing):
+        say(f"no {kind.noun} for {printable(each)}")
+    for (_, queue), error in unavailable.items():
         say(f"the {kind.nouns} of {queue} are missing: {error}")
 
 
-def unavailable_lines(unavailable: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """JSON for each partition that cannot be read."""
-    for (source, queue), error in unavailable.items():
-        yield json.dumps({"source": source, "queue": queue, "unavailable": error}) + "\n"
+def unavailable_objects(unavailable: Unavailable) -> list[dict[str, str]]:
+    """The JSON of each partition that cannot be read."""
+    return [{"source": source, "queue": queue, "unavailable": error} for (source, queue), error in unavailable.items()]
+
+
+def unavailable_lines(unavailable: Unavailable) -> Iterator[str]:
+    """A line of JSON for each of them."""
+    return (json.dumps(each) + "\n" for each in unavailable_objects(unavailable))

@@ -42,11 +42,12 @@ class ExpectedVersions:
 
     def after_document(self, delivery: Delivery, store: Store) -> Retry | None:
         """Return the retry of an order whose document is older than expected, or None if the document counts."""
-        expected = delivery.expected_version()
+        if (expected := delivery.expected_version()) is None:
+            return None
         versions = [order.updated_at for order in store.orders if order.updated_at is not None]
         # Many documents contain whole seconds only.
-        if expected is None or not versions or max(versions) >= expected.replace(microsecond=0):
-            self._outdated = 0 if expected is not None and versions else self._outdated
+        if not versions or max(versions) >= expected.replace(microsecond=0):
+            self._outdated = 0 if versions else self._outdated
             return None
         error = f"the document is of {_shown(max(versions))}, and a webhook or a list shows {_shown(expected)}"
         if self._outdated < _MOST_OUTDATED and (retry := self._retry(delivery, RetryReason.OUTDATED, error)):

@@ -3,13 +3,15 @@
 import csv
 import io
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from msgspec.structs import asdict
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.printable import cell
 from ingest.operations.failed_orders.dead_letters import contains
 from ingest.operations.failed_orders.entry_json import shown
@@ -61,10 +63,11 @@ def _csv(rows: Iterable[Iterable[str]]) -> str:
 
 async def exported(
     dead_letters: DeadLetters, selection: Selection, source: str, file_format: str, after: str | None = None
-) -> AsyncGenerator[bytes, None]:
+) -> tuple[AsyncGenerator[bytes, None], Sequence[PartitionTrouble]]:
     """Return the parts of a file with all dead letters that match, partition by partition, the oldest of each first.
 
-    Those that are dead-lettered after the start are left out. Close the generator if you stop early.
+    Dead letters that are added after the start are left out. The returned partitions cannot be read, and their dead letters are
+    missing. Close the generator if you stop early.
 
     Args:
         dead_letters: of the source.
@@ -74,12 +77,14 @@ async def exported(
         after: the ID of the last dead letter of an earlier file, which the new one continues.
 
     Raises:
-        QueueUnavailable: Redis cannot be used right now.
+        QueueUnavailable: no server can be used, or the partition of `after` cannot be read.
     """
-    parts = [*(await dead_letters.by_queue()).values()]
-    first = 0 if after is None else next((at for at, part in enumerate(parts) if contains(part, after)), 0)
-    newest = [(part, await part.newest()) for part in parts[first:]]
-    return _contents(newest, selection, source, file_format, after)
+    reached = await dead_letters.reached(PartitionDeadLetters.newest)
+    parts = [*reached.found.values()]
+    first = 0 if after is None else next((at for at, (part, _) in enumerate(parts) if contains(part, after)), None)
+    if first is None and reached.missing:
+        raise QueueUnavailable(reached.missing[0].text)
+    return _contents(parts[first:], selection, source, file_format, after), reached.missing
 
 
 async def _contents(

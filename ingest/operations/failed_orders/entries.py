@@ -104,7 +104,10 @@ class DeadLetterEntries:
         return await change(selection, newest=None if found is None else found.newest, on_progress=on_progress)
 
     async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-        """Return the part of a job's selection that excludes entries that are added later, or after the `newest` of a survey."""
+        """Return the part of a job's selection that excludes entries that are added later, or after the `newest` of a survey.
+
+        A job without a survey concerns all partitions, so each of them has to be available.
+        """
         if newest is None:
             newest = {queue: await part.newest() for queue, part in (await self.queue.by_queue()).items()}
         return {NEWEST: dict(newest)}
@@ -145,17 +148,14 @@ class RetryEntries:
         on_progress: Callable[[Change], None] = _ignore,
     ) -> Change:
         """Let the entries be due now, or move them to the dead letters, which name the actor as their worker."""
-
-        def note(done: int) -> None:
-            on_progress(Change(done))
-
         if kind is JobKind.RUN_NOW:
-            return Change(await self.queue.run_now(found or selection, on_progress=note))
-        return Change(await self.queue.dead_letter(found or selection, actor, on_progress=note))
+            return await self.queue.run_now(found or selection, on_progress=on_progress)
+        return await self.queue.dead_letter(found or selection, actor, on_progress=on_progress)
 
     async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Return the times of the servers as that part."""
-        del newest
+        if newest is not None:
+            return {UNTIL_MS: {queue: int(entry_id.partition("-")[0]) for queue, entry_id in newest.items()}}
         return {UNTIL_MS: {queue: await part.server_ms() for queue, part in (await self.queue.by_queue()).items()}}
 
 

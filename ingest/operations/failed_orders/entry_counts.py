@@ -6,16 +6,17 @@ dies, the next request starts again.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 import msgspec
 
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
-from ingest.operations.failed_orders.entries import NEWEST, FailedEntries
+from ingest.operations.failed_orders.entries import FailedEntries
 
 # Seconds that a request waits for the count.
 _LONGEST_WAIT = 0.2
@@ -33,7 +34,8 @@ class EntryCount:
     Attributes:
         count: those that match, when all are examined.
         reasons: how many for each reason.
-        newest: the newest dead letter of each partition, by the name of its queue. A change ends there.
+        newest: the newest entry of each partition that can be read, by the name of its queue. A change ends there.
+        unavailable: the other partitions.
         examined: entries that were read so far.
         is_complete: whether all were read.
     """
@@ -41,6 +43,7 @@ class EntryCount:
     count: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Sequence[PartitionTrouble] = ()
     examined: int = 0
     is_complete: bool = False
 
@@ -111,8 +114,8 @@ class EntryCounts:
             count.examined = examined
 
         found = await self._entries[source][kind].survey(selection, on_progress=note)
-        count.count, count.reasons, count.newest = found.count, found.reasons, getattr(found, NEWEST, {})
-        count.is_complete = True
+        count.count, count.reasons, count.newest = found.count, found.reasons, found.newest
+        count.unavailable, count.is_complete = found.unavailable, True
 
     async def _end(self, key: _Key) -> None:
         if (counting := self._running.pop(key, None)) is not None:

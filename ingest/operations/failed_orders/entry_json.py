@@ -98,6 +98,7 @@ class EntryChange(msgspec.Struct, frozen=True):
 
     dry_run: bool
     count: Count
+    missing_partitions: _Missing
     gone: Annotated[Count | UnsetType, Meta(description="Dead letters that had been changed otherwise.")] = UNSET
     reasons: Annotated[dict[str, Count] | UnsetType, Meta(description="In a dry run, their reasons.")] = UNSET
 

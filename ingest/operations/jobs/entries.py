@@ -28,9 +28,6 @@ from ingest.queue.operate.job_steps import MOST_IN_STEP, JobSteps, StepRecord
 from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 
-NONE_YET = "0-0"
-"""The newest dead letter of a partition without any, or of a partition that is newer than the request."""
-
 _T = TypeVar("_T")
 
 
@@ -64,6 +61,8 @@ class EntryChanges(Changes):
         else:
             parts = await waiting(Retries(self.client, layout, self.servers.group).by_queue)
             changes_in = self._retries_of
+        # Others were added since the request, or could not be read by its preview, which has named them.
+        parts = {queue: part for queue, part in parts.items() if queue in self._ends}
         for queue in parts:
             known = _known(self.job.progress.position, queue)
             self._records[queue] = await self._steps_in(queue).begin(known)
@@ -83,6 +82,11 @@ class EntryChanges(Changes):
         return JobSteps(self.client, queue, self.job.id, group=self.servers.group, on_wait=self.on_wait)
 
     @property
+    def _ends(self) -> Mapping[str, Any]:
+        """Of each partition, where the job ends."""
+        return self.job.request.selection[NEWEST if self.job.kind.entries is EntryKind.DEAD_LETTERS else UNTIL_MS]  # type: ignore[no-any-return]
+
+    @property
     def _most(self) -> int:
         """The most entries of a step, so that a step contains at most one second of a limited rate."""
         rate = self.job.request.rate
@@ -92,7 +96,7 @@ class EntryChanges(Changes):
         self, queue: str, part: PartitionDeadLetters, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
         selection = recorded_selection(self.job.request.selection)
-        newest = self.job.request.selection[NEWEST].get(queue, NONE_YET)
+        newest = self._ends[queue]
         # Dead letters that are named by their IDs are looked up, so the others are not in order.
         after = "" if selection.ids else self._records[queue].after
         pages = part.oldest_summaries(selection, after=after, newest=newest)
@@ -110,7 +114,7 @@ class EntryChanges(Changes):
         self, queue: str, part: PartitionRetries, steps: JobSteps
     ) -> AsyncGenerator[JobProgress, None]:
         selection = recorded_selection(self.job.request.selection)
-        until = self.job.request.selection[UNTIL_MS].get(queue, 0)
+        until = self._ends[queue]
         pages = _retry_pages(
             part.page, _position(self._records[queue].after), selection.filter.unlisted_fields, self.on_wait
         )

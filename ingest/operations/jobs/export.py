@@ -20,7 +20,6 @@ from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.dead_letter_export import head_of, lines_of
 from ingest.operations.failed_orders.entries import NEWEST
 from ingest.operations.jobs.changes import Changes
-from ingest.operations.jobs.entries import NONE_YET
 from ingest.queue.operate.failed.dead_letter_pages import PAGE
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.queue_parts import layout_reader
@@ -79,11 +78,13 @@ class DeadLetterExport(Changes):
         layout = layout_reader(self.client, self.servers.stream)
         dead_letters = DeadLetters(self.client, layout, group=self.servers.group, on_wait=self.on_wait)
         most = PAGE if request.rate is None else max(1, min(PAGE, int(request.rate)))
-        for queue, part in (await RepeatedCalls(self.on_wait).call(dead_letters.by_queue)).items():
+        parts = await RepeatedCalls(self.on_wait).call(dead_letters.by_queue)
+        ends = request.selection[NEWEST]
+        for queue, part in [(queue, part) for queue, part in parts.items() if queue in ends]:
             pages = part.oldest_whole(
                 recorded_selection(request.selection),
                 after=progress.position.get(queue, ""),
-                newest=request.selection[NEWEST].get(queue, NONE_YET),
+                newest=ends[queue],
                 most=most,
             )
             async with aclosing(pages):

@@ -168,21 +168,17 @@ class QueueConsumer:
 
     async def _keep_following(self) -> None:
         while True:
-            await self._until_due()
+            if self._partitions.only is not None:
+                await self._partitions.changed.wait()
+                self._partitions.changed.clear()
+            else:
+                await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
             await call_until_available(
                 self._refresh, passes=lambda error: isinstance(error, Unavailable), on_failure=lambda _: None
             )
 
     def close(self) -> None:
         """Do nothing, because the entries of all partitions still have to be settled."""
-
-    async def _until_due(self) -> None:
-        """Wait until the record may have changed."""
-        if self._partitions.only is not None:
-            await self._partitions.changed.wait()
-            self._partitions.changed.clear()
-        else:
-            await asyncio.sleep(random.uniform(0.5, 1.0) * _INTERVAL)  # noqa: S311  spreads processes, and is no secret
 
     async def _refresh(self) -> None:
         layout = await self._record.read()

@@ -22,20 +22,12 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
 _EVERY = 2.0
-# An access control list of an earlier release does not permit the key.
-_AFTER_REFUSAL = 300.0
 _LIFETIME_MS = 3_600_000
 _LAST_WAIT = 0.5
 
 
 class CountReports:
     """The reports of one source in one process. A part of the worker, see `ingest.flow.ports.FleetPart`.
-
-    Args:
-        client: the commands are sent by it.
-        keys: of the queue and group.
-        consumer: the name of the process in the group.
-        count: returns the current counts.
 
     Attributes:
         failing: the error of the reports, and when they began to fail, in monotonic seconds. None while they succeed.
@@ -47,7 +39,7 @@ class CountReports:
         self._key = keys.counts + consumer
         self._count = count
         self._added = ProcessCounts()
-        self._adds_from = 0.0
+        self._is_denied = False
         self._is_closing = False
         self.failing: tuple[str, float] | None = None
 
@@ -66,10 +58,8 @@ class CountReports:
 
     async def _report(self) -> None:
         reported = ProcessCounts()
-        wait = _EVERY
         while True:
-            await asyncio.sleep(wait)
-            wait = _EVERY
+            await asyncio.sleep(_EVERY)
             counts = self._count()
             if counts == reported:
                 continue
@@ -78,9 +68,6 @@ class CountReports:
                 with translated():
                     await self._client.set(self._key, msgspec.json.encode(counts), px=_LIFETIME_MS)
                 reported, self.failing = counts, None
-            except QueueRefused as error:
-                _log.warning("counts_not_reported", key=self._key, problem=str(error))
-                wait = _AFTER_REFUSAL
             except Unavailable as error:
                 if self.failing is None:
                     # These counts are the only regular write that Redis rejects when it is full.
@@ -95,12 +82,14 @@ class CountReports:
             for count, outcomes in ((Count.STORED, STORED), (Count.FAILED, FAILED), (Count.ENDED, ENDED))
         }
         changed = {count: number for count, number in sums.items() if number}
-        if changed and time.monotonic() >= self._adds_from:
+        if changed:
             try:
                 await add_counts(self._client, self._keys, int(time.time()) // 60, changed)
             except QueueRefused as error:
-                _log.warning("counts_not_reported", key=self._keys.minutes, problem=str(error))
-                self._adds_from = time.monotonic() + _AFTER_REFUSAL
+                # An access control list of an earlier release does not permit the key.
+                if not self._is_denied:
+                    _log.warning("counts_not_reported", key=self._keys.minutes, problem=str(error))
+                self._is_denied = True
         self._added = counts
 
     def close(self) -> None:

@@ -1,13 +1,16 @@
 """Access to one queue's consumer group: connections, scripts, and the group itself, which is created again when it is missing."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.idle_reads import IdleReads
 from ingest.queue.layout.entries import pairs, to_delivery
@@ -19,25 +22,23 @@ from ingest.queue.redis.scripts import load
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
+Item = TypeVar("Item", bound=EntryRef | Delivery | Finished)
 # Entries for one script: few enough that Redis answers others within milliseconds.
 MOST_IDS = 200
 
 
-class SharedCommands:
+class SharedCommands(msgspec.Struct):
     """The commands that the consumers of one process share, so that an idle source costs next to nothing. Used while there are several.
 
     Attributes:
-        calls: combines calls of scripts.
-        acks: combines acks, over a connection for nothing else.
-        reads: combines the reads of idle consumers.
+        calls, acks, reads: of scripts, of acks over a connection for nothing else, and of idle consumers.
         consumers: how many consumers there are.
     """
 
-    def __init__(self, calls: CombinedCalls, acks: CombinedCalls, reads: IdleReads) -> None:
-        self.calls = calls
-        self.acks = acks
-        self.reads = reads
-        self.consumers = 0
+    calls: CombinedCalls
+    acks: CombinedCalls
+    reads: IdleReads
+    consumers: int = 0
 
     @property
     def are_used(self) -> bool:
@@ -51,10 +52,11 @@ class SharedCommands:
         await self.acks.close()
 
 
+@dataclass
 class GroupAccess:
     """The connections, the scripts and the group of one consumer, which its reading, settling, liveness and maintenance share.
 
-    Args:
+    Attributes:
         control: for commands that do not block.
         reading: for reads, which block.
         acking: for acks, so that other commands do not wait behind them.
@@ -62,31 +64,22 @@ class GroupAccess:
         group: the consumer group.
         name: the consumer.
         has_xnack: whether the server has `XNACK`.
-        shared: commands that the consumers of the process share. None for a consumer on its own.
+        commands: shared by the consumers of the process. None for a consumer on its own.
     """
 
-    def __init__(
-        self,
-        control: Redis,
-        reading: QueueConnection,
-        acking: QueueConnection,
-        keys: Keys,
-        group: str,
-        name: str,
-        *,
-        has_xnack: bool = False,
-        shared: SharedCommands | None = None,
-    ) -> None:
-        self.control = control
-        self.reading = reading
-        self.acking = acking
-        self.keys = keys
-        self.lanes = keys.lanes
-        self.group = group
-        self.name = name
-        self.script = cache(partial(load, control, has_xnack=has_xnack))
-        self.has_xnack = has_xnack
-        self.commands = shared
+    control: Redis
+    reading: QueueConnection
+    acking: QueueConnection
+    keys: Keys
+    group: str
+    name: str
+    has_xnack: bool = False
+    commands: SharedCommands | None = None
+
+    def __post_init__(self) -> None:
+        """Load each script when it is first run."""
+        self.lanes = self.keys.lanes
+        self.script = cache(partial(load, self.control, has_xnack=self.has_xnack))
 
     @translating
     async def ensure_group(self) -> bool:
@@ -145,16 +138,22 @@ class GroupAccess:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")
 
-    def by_lane(self, entries: Sequence[EntryRef]) -> Iterator[tuple[LaneKeys, list[str]]]:
-        """The IDs of entries of each lane, for lanes that have any of them."""
+    def by_lane(self, items: Iterable[Item]) -> Iterator[tuple[LaneKeys, list[Item]]]:
+        """The entries of each lane, or the deliveries of entries, for lanes that have any of them."""
+        items = list(items)
         for lane in self.lanes:
-            if ids := [entry.id for entry in entries if entry.stream == lane.stream]:
-                yield lane, ids
+            if own := [each for each in items if entry_of(each).stream == lane.stream]:
+                yield lane, own
 
     def lane_of(self, entry: EntryRef) -> LaneKeys:
         """The lane of an entry."""
         express, main = self.lanes
         return express if entry.stream == express.stream else main
+
+
+def entry_of(item: EntryRef | Delivery | Finished) -> EntryRef:
+    """The entry of a delivery, or the entry itself."""
+    return item if isinstance(item, EntryRef) else item.entry
 
 
 def deliveries_of(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:

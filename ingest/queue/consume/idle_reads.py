@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.redis.checked_connections import SEVERAL_SLOTS, code_of
+from ingest.queue.redis.combined_calls import end, settle
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
@@ -33,22 +34,9 @@ class _Waiting(msgspec.Struct, frozen=True):
     count: int
     entries: "asyncio.Future[Mapping[bytes, Any] | None]"
 
-    def settle(self, result: Mapping[bytes, Any] | Exception | None) -> None:
-        if self.entries.done():
-            return
-        if isinstance(result, Exception):
-            self.entries.set_exception(result)
-        else:
-            self.entries.set_result(result)
-
 
 class IdleReads:
-    """The reads of the idle consumers of a process.
-
-    Args:
-        connection: for nothing else.
-        longest: seconds between two instants.
-    """
+    """The reads of the idle consumers of a process, over a connection for nothing else. `longest` are the seconds between two instants."""
 
     def __init__(self, connection: QueueConnection, longest: float) -> None:
         self._connection = connection
@@ -95,9 +83,7 @@ class IdleReads:
 
     async def close(self) -> None:
         """End a read. The entries in its reply stay pending."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
+        await end([self._reading] if self._reading is not None else ())
 
     async def _gather_and_read(self) -> None:
         result: Mapping[bytes, Any] | Exception | None = QueueUnavailable("the connection was closed")
@@ -113,7 +99,7 @@ class IdleReads:
             rest, self._waiting = self._waiting, []
             self._expected, self._unexpected = len(rest) + self._unexpected, 0
             for each in rest:
-                each.settle(result)
+                settle(each.entries, result)
 
     async def _read_until(self, instant: float) -> Mapping[bytes, Any] | None:
         """Read for all that wait. Consumers without entries wait until the instant. Returns the result for them."""
@@ -130,7 +116,9 @@ class IdleReads:
                 if self._is_gathering:
                     left, longest = min(left, longest), 2 * longest
                 try:
-                    found = by_stream(await self._call(left))
+                    streams = [stream for each in self._waiting for stream in each.streams]
+                    command = read_command(*self._reader, streams, min(each.count for each in self._waiting), left)
+                    found = by_stream(await self._connection.call(*command))
                 except ResponseError as error:
                     # No entry was delivered. A cluster rejects commands for several slots, and stays a cluster while this process runs.
                     self._are_combined = code_of(error) != SEVERAL_SLOTS
@@ -138,13 +126,8 @@ class IdleReads:
                 for each in self._waiting:
                     own = {name: found[name] for stream in each.streams if (name := stream.encode()) in found}
                     if own:
-                        each.settle(own)
+                        settle(each.entries, own)
         return {}
-
-    async def _call(self, seconds: float) -> Any:
-        streams = [stream for each in self._waiting for stream in each.streams]
-        count = min(each.count for each in self._waiting)
-        return await self._connection.call(*read_command(*self._reader, streams, count, seconds))
 
 
 def read_command(group: str, name: str, streams: Sequence[str], count: int, block: float = 0.0) -> list[str | int]:

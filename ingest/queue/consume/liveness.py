@@ -30,10 +30,7 @@ class QueueLiveness:
     """Implements `ingest.flow.ports.Liveness`.
 
     A call fails if it fails in all partitions. Those of a slow server continue while the calls to others are made again.
-
-    Args:
-        partitions: the partitions that are read.
-        release_unread: releases entries that were read and not returned.
+    `release_unread` releases entries that were read and not returned.
     """
 
     def __init__(self, partitions: PartitionSet, release_unread: Callable[[], Awaitable[None]]) -> None:
@@ -73,9 +70,7 @@ class QueueLiveness:
 
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """See `PartitionLiveness.renew`. Entries of partitions that are unavailable or slow count as held."""
-        lost = await self._partitions.send(
-            "renew", entries, lambda each: each.stream, lambda to, own: to.liveness.renew(own)
-        )
+        lost = await self._partitions.send("renew", entries, lambda to, own: to.liveness.renew(own))
         return set().union(*lost)
 
     async def report_troubles(self, troubles: Sequence[PartitionTrouble], lifetime: float) -> None:
@@ -125,7 +120,8 @@ class PartitionLiveness:
     async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """Renew the lease of held entries, and return the entries that this consumer has lost."""
         lost: set[EntryRef] = set()
-        for lane, ids in self._access.by_lane(entries):
+        for lane, own in self._access.by_lane(entries):
+            ids = [each.id for each in own]
             for start in range(0, len(ids), MOST_IDS):
                 reply = await self._access.call("renew", [lane.stream], ids[start : start + MOST_IDS])
                 lost.update(EntryRef(lane.stream, entry_id.decode()) for entry_id in reply)
@@ -140,10 +136,9 @@ class PartitionLiveness:
 
     @translating
     async def leave(self) -> int:
-        """Remove this consumer from the group unless entries are pending under its name. Others may claim these immediately.
+        """Remove this consumer from the group unless entries are pending under its name, and return how many it has not released.
 
-        Returns:
-            How many of them it has not released.
+        Others may claim these immediately.
         """
         keys = self._access.keys
         names = [keys.alive, keys.standing, keys.maintenance, *(lane.stream for lane in self._access.lanes)]

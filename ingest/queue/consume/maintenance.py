@@ -12,9 +12,7 @@ from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.operate.failed.dead_letter_pages import DeadLetterPages
 from ingest.queue.redis.connection import NoGroup, translated, translating
 
-_MOST_CONSUMERS = 100
-_SWEEP_PAGE = 100
-_DEAD_PAGE = 100
+_PAGE = 100
 
 
 class QueueMaintenance:
@@ -86,9 +84,7 @@ class PartitionMaintenance:
         names = [keys.alive, keys.standing, keys.clock, keys.maintenance]
         for lane in self._access.lanes:
             names += [lane.stream, lane.released, lane.settled]
-        is_complete, released, restored = await self._access.call_together(
-            "sweep", names, [int(idle * 1000), _SWEEP_PAGE]
-        )
+        is_complete, released, restored = await self._access.call_together("sweep", names, [int(idle * 1000), _PAGE])
         return Sweep(bool(is_complete), released, len(restored))
 
     @translating
@@ -140,8 +136,8 @@ class PartitionMaintenance:
             return 0
         keys = [self._access.keys.alive, *(lane.stream for lane in self._access.lanes)]
         removed = 0
-        for start in range(0, len(stale), _MOST_CONSUMERS):
-            removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _MOST_CONSUMERS]))
+        for start in range(0, len(stale), _PAGE):
+            removed += int(await self._access.call("remove_consumers", keys, stale[start : start + _PAGE]))
         return removed
 
     @translating
@@ -151,11 +147,11 @@ class PartitionMaintenance:
         *_, has_dead = await self._chores()
         if not has_dead:
             return 0
-        newest, after = await pages.one_page("XREVRANGE", "+", "-", _DEAD_PAGE)
+        newest, after = await pages.one_page("XREVRANGE", "+", "-", _PAGE)
         older, self._dead_before = (
             ((), after)
             if self._dead_before is None
-            else await pages.one_page("XREVRANGE", self._dead_before, "-", _DEAD_PAGE)
+            else await pages.one_page("XREVRANGE", self._dead_before, "-", _PAGE)
         )
         found = {each.entry_id: each for each, _ in (*newest, *older) if each.reason == DeadReason.NOT_FOUND}
         # The latest time of each order counts.

@@ -32,22 +32,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 _SLOW = 1.0
 
 Kind = Literal[
-    "group", "read", "own", "claim", "heartbeat", "renew", "report", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle", "troubles",
+    "read", "own", "claim", "heartbeat", "renew", "leave", "ack", "results", "release", "sweep", "due", "trim", "stale", "settle", "troubles",
 ]  # fmt: skip
 """Calls of one kind to a partition are made one after the other, and fail or succeed together."""
-
-
-@dataclass(slots=True)
-class Trouble:
-    """Calls of one kind fail.
-
-    Attributes:
-        failures: in a row.
-        until: the time of the event loop before which no other attempt is made.
-    """
-
-    failures: int
-    until: float
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +53,7 @@ class Partition:
         leads: whether this process does the maintenance of the partition, according to its last heartbeat.
         unavailable: shown to operators while calls fail.
         slow: shown to operators while its server responds late.
-        troubles: by kind, the calls that fail.
+        troubles: by kind, calls that fail: how often in a row, and the time of the event loop before which no other attempt is made.
     """
 
     queue: str
@@ -80,7 +67,7 @@ class Partition:
     leads: bool = False
     unavailable: PartitionTrouble | None = None
     slow: PartitionTrouble | None = None
-    troubles: dict[Kind, Trouble] = field(default_factory=dict)
+    troubles: dict[Kind, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def trouble(self) -> PartitionTrouble | None:
@@ -100,15 +87,15 @@ class Partition:
             if "heartbeat" in self.troubles:
                 return False
             kinds = kind, "ack", "results"
-        return all(now >= self.troubles[each].until for each in kinds if each in self.troubles)
+        return all(now >= self.troubles[each][1] for each in kinds if each in self.troubles)
 
     def failed(self, kind: Kind, error: QueueUnavailable, server_of: Callable[[str], str]) -> None:
         """Leave the partition out of calls of a kind for a while."""
-        failures = self.troubles[kind].failures if kind in self.troubles else 0
+        failures, _ = self.troubles.get(kind, (0, 0.0))
         pause = exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
         # Spread over half of it, because all processes notice the same fault.
         until = asyncio.get_running_loop().time() + random.uniform(0.5, 1.0) * pause  # noqa: S311  no secret
-        self.troubles[kind] = Trouble(failures + 1, until)
+        self.troubles[kind] = failures + 1, until
         self.unavailable = unless_known(self.unavailable, self.queue, server_of, error)
 
     def succeeded(self, kind: Kind, seconds: float, server_of: Callable[[str], str]) -> None:

@@ -51,10 +51,6 @@ class PartitionReading:
     Attributes:
         streams: of both lanes, in the order in which they are read.
         express_has_more: whether the express lane may have a backlog.
-
-    Args:
-        access: the group.
-        settling: releases what exceeds the room, and finishes entries that are meant for another group.
     """
 
     def __init__(self, access: GroupAccess, settling: PartitionSettling) -> None:
@@ -78,14 +74,10 @@ class PartitionReading:
             if not block and self._access.shared is not None:
                 return await self._read_by_shares(count)
             taken = await self._read_by_shares(count) if self.express_has_more else []
-            return taken or await self._read_both(count, block)
+            return taken or await self.received(await self._waiting.read(self.streams, count, block), count, count)
         except NoGroup:
             await self._access.restore_group()
             return []
-
-    async def _read_both(self, count: int, block: float) -> list[Delivery]:
-        """Read up to `count` entries of each lane, and immediately release entries that exceed the room."""
-        return await self.received(await self._waiting.read(self.streams, count, block), count, count)
 
     async def received(self, entries: Mapping[bytes, Any], count: int, room: int) -> list[Delivery]:
         """Return the deliveries of entries by stream, which a command has read for the first time, up to `count` of each lane.

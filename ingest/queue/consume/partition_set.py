@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable
+from ingest.queue.consume.group_access import Item, entry_of
 from ingest.queue.consume.partition import Kind, Partition, log_end, unless_known
+from ingest.queue.redis.combined_calls import end
 
 _T = TypeVar("_T")
-_Item = TypeVar("_Item")
 # Seconds for which a call waits for slow servers while others have responded.
 WAIT = 1.0
 
@@ -27,12 +28,8 @@ class PartitionSet:
         consumers: how many processes read them.
         generation: of the layout with these partitions.
         changed: set when a heartbeat in the only partition reports another generation.
-        have_one_owner: whether one command may name the streams of all partitions.
+        have_one_owner: whether one command may name the streams of all partitions. The argument decides it for some keys.
         server_of: the server of a key, as far as it is known. Calls to one server may share a command.
-
-    Args:
-        have_one_owner: whether one command may name several keys.
-        server_of: the server of a key, as far as it is known.
     """
 
     def __init__(self, have_one_owner: Callable[[Iterable[str]], bool], server_of: Callable[[str], str]) -> None:
@@ -120,12 +117,11 @@ class PartitionSet:
     async def send(
         self,
         kind: Kind,
-        items: Iterable[_Item],
-        stream_of: Callable[[_Item], str],
-        call: Callable[[Partition, list[_Item]], Awaitable[_T]],
+        items: Iterable[Item],
+        call: Callable[[Partition, list[Item]], Awaitable[_T]],
         wait: float = WAIT,
     ) -> list[_T]:
-        """Send items to the partitions of their streams, and return the replies that are there after `wait` seconds.
+        """Send entries or their deliveries to the partitions of their streams, and return the replies that are there after `wait` seconds.
 
         Items of partitions to which such calls fail are left out while others succeed, so that these do not wait. It raises as `each` does.
         """
@@ -133,7 +129,7 @@ class PartitionSet:
         left_out: dict[Partition, None] = {}
         ready = {*self.ready(kind)}
         for item in items:
-            partition = self._by_stream[stream_of(item)]
+            partition = self._by_stream[entry_of(item).stream]
             if partition in ready or partition not in self.all:
                 self._outbox[kind, partition].append(item)
                 wanted[partition] = None
@@ -203,11 +199,7 @@ class PartitionSet:
 
     async def close(self) -> None:
         """End the calls whose replies are outstanding."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await end(self._running.values())
 
     async def _outcome(
         self, kind: Kind, partition: Partition, call: Callable[[Partition], Awaitable[_T]]

@@ -27,7 +27,7 @@ _LEASE_TIMEOUT = 1.0
 _SHARED_BLOCK = 1.25
 
 
-class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
+class QueueConnections(msgspec.Struct, frozen=True):
     """Opened by `open`, which makes each connection when its first command is sent.
 
     Attributes:
@@ -53,12 +53,13 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     async def open(cls, url: str, shared_block: float = _SHARED_BLOCK) -> AsyncIterator[Self]:
         """The connections of a process to `url`. Idle consumers wait together for up to `shared_block` seconds."""
         closing: list[Callable[[], Awaitable[None]]] = []
+        on_loss = partial(_close_all, closing)
         topology = topology_of(url)
         async with (
             control_client(topology) as control,
-            open_direct(topology, COMMAND_TIMEOUT, _each(closing)) as acking,
-            open_direct(topology, COMMAND_TIMEOUT, _each(closing)) as looking,
-            open_direct(topology, 2 * shared_block + COMMAND_TIMEOUT, _each(closing)) as reading,
+            open_direct(topology, COMMAND_TIMEOUT, on_loss) as acking,
+            open_direct(topology, COMMAND_TIMEOUT, on_loss) as looking,
+            open_direct(topology, 2 * shared_block + COMMAND_TIMEOUT, on_loss) as reading,
             open_direct(topology, _LEASE_TIMEOUT) as leasing,
         ):
             closing.append(partial(close_idle, control))
@@ -70,15 +71,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
             )
             quota_calls = CombinedCalls(control, leasing, topology)
             try:
-                yield cls(
-                    topology=topology,
-                    control=control,
-                    acking=acking,
-                    looking=looking,
-                    shared=shared,
-                    quota_calls=quota_calls,
-                    closing=closing,
-                )
+                yield cls(topology, control, acking, looking, shared, quota_calls, closing)
             finally:
                 await shared.close()
                 await quota_calls.close()
@@ -86,7 +79,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
     @asynccontextmanager
     async def reading(self, block: float) -> AsyncIterator[QueueConnection]:
         """A connection for reads, which block up to `block` seconds."""
-        async with open_direct(self.topology, block + COMMAND_TIMEOUT, _each(self.closing)) as reading:
+        async with open_direct(self.topology, block + COMMAND_TIMEOUT, partial(_close_all, self.closing)) as reading:
             self.closing.append(reading.close_if_idle)
             try:
                 yield reading
@@ -100,9 +93,7 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         self.shared.consumers += 1
         try:
             can_xnack = await has_xnack(self.control, keys.probe)
-            yield GroupAccess(
-                self.control, reading, self.acking, keys, group, name, has_xnack=can_xnack, shared=self.shared
-            )
+            yield GroupAccess(self.control, reading, self.acking, keys, group, name, can_xnack, self.shared)
         finally:
             self.shared.consumers -= 1
 
@@ -111,9 +102,6 @@ class QueueConnections(msgspec.Struct, frozen=True, kw_only=True):
         return len({self.topology.owner_of(key) for key in keys}) == 1
 
 
-def _each(closing: list[Callable[[], Awaitable[None]]]) -> Callable[[], Awaitable[None]]:
-    async def close_idle_ones() -> None:
-        for close in list(closing):
-            await close()
-
-    return close_idle_ones
+async def _close_all(closing: list[Callable[[], Awaitable[None]]]) -> None:
+    for close in list(closing):
+        await close()

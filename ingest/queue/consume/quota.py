@@ -5,8 +5,7 @@ Each quota uses one key of fixed size, named after the quota rather than the que
 """
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
@@ -41,13 +40,6 @@ class FleetQuotaClient:
     def on(cls, connections: QueueConnections, name: str, limits: QuotaLimits) -> Self:
         """A client of the quota with that name. Its connection is for quotas only."""
         return cls(connections.quota_calls, quota_key(name), limits, connections.topology.confirm)
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, url: str, name: str, limits: QuotaLimits) -> AsyncIterator[Self]:
-        """A client of the quota with that name, with a connection that no other client shares."""
-        async with QueueConnections.open(url) as connections:
-            yield cls.on(connections, name, limits)
 
     @translating
     async def lease(self, request: LeaseRequest) -> Lease:

@@ -31,14 +31,7 @@ _WAIT_OF_CLAIMS = 0.25
 
 
 class QueueReading:
-    """Implements `ingest.flow.ports.Reading`.
-
-    Args:
-        partitions: the partitions that are read.
-        waiting: waits for entries of all partitions with one command.
-        reads: reads at each server, which do not wait for entries.
-        uniform: returns a random number between two others.
-    """
+    """Implements `ingest.flow.ports.Reading`. If one command may name all partitions, `waiting` waits for their entries."""
 
     def __init__(
         self,
@@ -66,8 +59,7 @@ class QueueReading:
     async def read(self, count: int, block: float) -> list[Delivery]:
         """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
-        After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
-        Do not cancel it, for the same reason.
+        See `PartitionReading.read`.
         """
         if (only := self._partitions.only) is not None:
             return await only.reading.read(count, block)

@@ -4,7 +4,7 @@ If the process dies here, the entries are pending under its name, as with every 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.idle_reads import by_stream, read_command
 from ingest.queue.consume.partition import Partition, Share
 from ingest.queue.consume.partition_set import PartitionSet
+from ingest.queue.redis.combined_calls import end
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
@@ -31,14 +32,7 @@ class _Read(msgspec.Struct, frozen=True):
 
 
 class ServerReads:
-    """The reads of one consumer.
-
-    Args:
-        partitions: the partitions that are read.
-        connection: for reads that do not block.
-        group: the consumer group.
-        name: the consumer.
-    """
+    """The reads of one consumer, over a connection for reads that do not block."""
 
     def __init__(self, partitions: PartitionSet, connection: QueueConnection, group: str, name: str) -> None:
         self._partitions = partitions
@@ -99,11 +93,7 @@ class ServerReads:
 
     async def close(self) -> None:
         """End the reads whose replies are outstanding. Their entries stay pending."""
-        reads = [read.entries for read in self._reads]
-        for read in reads:
-            read.cancel()
-        if reads:
-            await asyncio.wait(reads)
+        await end(read.entries for read in self._reads)
 
     def _server_of(self, partition: Partition) -> str:
         return self._partitions.server_of(partition.reading.streams[0])
@@ -126,11 +116,8 @@ class ServerReads:
         errors = []
         for (partition, share), is_by_lanes in zip(shares, by_lanes, strict=True):
             try:
-                if is_by_lanes:
-                    found += await self._partitions.attempt("read", partition, self._by_lanes, partition, share)
-                else:
-                    reply = next(replies)
-                    found += await self._partitions.attempt("read", partition, self._received, partition, share, reply)
+                own = None if is_by_lanes else replies
+                found += await self._partitions.attempt("read", partition, self._read, partition, share, own)
             except QueueUnavailable as error:
                 # A call with room reads partitions with a backlog again and again.
                 partition.has_backlog = False
@@ -139,20 +126,19 @@ class ServerReads:
             raise errors[0]
         return found
 
-    async def _by_lanes(self, partition: Partition, share: int) -> list[Delivery]:
-        taken = await partition.reading.read(share, 0.0)
-        partition.has_backlog = len(taken) >= share
-        return taken
-
-    async def _received(self, partition: Partition, share: int, reply: Any) -> list[Delivery]:
+    async def _read(self, partition: Partition, share: int, replies: Iterator[Any] | None) -> list[Delivery]:
+        """The deliveries of the next reply, or by lanes without replies."""
         try:
-            with translated():
-                if isinstance(reply, Exception):
-                    raise reply
+            if replies is None:
+                taken = await partition.reading.read(share, 0.0)
+            else:
+                with translated():
+                    if isinstance(reply := next(replies), Exception):
+                        raise reply
+                taken = await partition.reading.received(by_stream(reply), share, share)
         except NoGroup:
             partition.has_backlog = False
             await partition.access.restore_group()
             return []
-        taken = await partition.reading.received(by_stream(reply), share, share)
         partition.has_backlog = len(taken) >= share
         return taken

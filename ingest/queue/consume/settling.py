@@ -4,7 +4,7 @@ Every move is one script, so it happens whole or not at all, and every script ma
 a completed step is not done twice.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,6 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, Re
 from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
-from ingest.queue.consume.partition import Kind, Partition
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.entries import dead_letter_fields, flat, retry_fields
 from ingest.queue.layout.keys import LaneKeys
@@ -26,7 +25,6 @@ _GONE = 2
 # Of the documents of entries that are released with one script, which reads the entries.
 _MOST_BYTES = 2 << 20
 _T = TypeVar("_T")
-_Ended = TypeVar("_Ended", Delivery, Finished)
 # Seconds for which acks wait for a slow server. They continue then, while others are sent.
 _WAIT = 0.25
 
@@ -37,10 +35,6 @@ class QueueSettling:
     While the node of a partition is unavailable, the entries there are neither acked nor released, so that other partitions do not wait. They
     are pending, and are delivered again when the node is available. While a node is slow, the calls for it continue alone, and their
     entries count as acked. If the process dies before they are, they are delivered again and change nothing.
-
-    Args:
-        partitions: the partitions that are read.
-        keeps_results: whether results are kept.
     """
 
     def __init__(self, partitions: PartitionSet, *, keeps_results: bool) -> None:
@@ -49,14 +43,12 @@ class QueueSettling:
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """See `PartitionSettling.ack`."""
-        acks = self._partitions.send(
-            "ack", entries, lambda each: each.stream, lambda to, own: to.settling.ack(own), _WAIT
-        )
-        return sum(await acks)
+        return sum(await self._partitions.send("ack", entries, lambda to, own: to.settling.ack(own), _WAIT))
 
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """See `PartitionSettling.ack_with_results`."""
-        return await self._send("results", finished, lambda to, own: to.settling.ack_with_results(own))
+        acks = self._partitions.send("results", finished, lambda to, own: to.settling.ack_with_results(own), _WAIT)
+        return sum(await acks)
 
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
@@ -71,24 +63,11 @@ class QueueSettling:
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         """See `PartitionSettling.release`."""
-        return await self._send("release", deliveries, lambda to, own: to.settling.release(own))
-
-    async def _send(
-        self, kind: Kind, items: Iterable[_Ended], call: Callable[[Partition, list[_Ended]], Awaitable[int]]
-    ) -> int:
-        return sum(await self._partitions.send(kind, items, lambda each: each.entry.stream, call, _WAIT))
+        return sum(await self._partitions.send("release", deliveries, lambda to, own: to.settling.release(own), _WAIT))
 
 
 class PartitionSettling:
-    """Settles the deliveries of one partition.
-
-    Args:
-        access: the group.
-        results_age: seconds for which results are kept, or 0 for none.
-
-    Attributes:
-        keeps_results: whether results are kept.
-    """
+    """Settles the deliveries of one partition. Results are kept for `results_age` seconds, or not if it is 0."""
 
     def __init__(self, access: GroupAccess, results_age: float = 0.0) -> None:
         self._access = access
@@ -99,8 +78,8 @@ class PartitionSettling:
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Finish entries whose rows are committed, and return how many of them this consumer still owned."""
         acked = 0
-        for lane, ids in self._access.by_lane(entries):
-            ids.sort()  # about as Redis keeps them, so that one look finds many
+        for lane, own in self._access.by_lane(entries):
+            ids = sorted(each.id for each in own)  # about as Redis keeps them, so that one look finds many
             for start in range(0, len(ids), MOST_IDS):
                 page = ids[start : start + MOST_IDS]
                 acked += await self._run_ack("ack", [lane.stream, lane.settled], page)
@@ -122,10 +101,8 @@ class PartitionSettling:
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """As `ack`, and publish the results of the orders in the same step. Return how many entries this consumer still owned."""
         acked = 0
-        for lane in self._access.lanes:
-            own = sorted(
-                (each for each in finished if each.entry.stream == lane.stream), key=lambda each: each.entry.id
-            )
+        for lane, own in self._access.by_lane(finished):
+            own.sort(key=lambda each: each.entry.id)
             for page in _pages(own, lambda each: len(each.results), MOST_IDS):
                 acked += await self._ack_results_page(lane, page)
         return acked
@@ -182,8 +159,7 @@ class PartitionSettling:
         The order of an entry that Redis has lost goes to the retry set.
         """
         released = 0
-        for lane in self._access.lanes:
-            held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
+        for lane, held in self._access.by_lane(deliveries):
             for page in _pages(held, lambda each: len(each.document or b""), _MOST_BYTES):
                 released += await self._release_page(lane, page)
         return released

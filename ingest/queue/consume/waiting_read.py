@@ -19,14 +19,7 @@ _CLOSED_AFTER = 8
 
 
 class WaitingRead:
-    """The reads of one consumer.
-
-    Args:
-        connection: for reads, which block.
-        group: the consumer group.
-        name: the consumer.
-        shared: commands that the consumers of the process share. None for a consumer on its own.
-    """
+    """The reads of one consumer, over a connection for reads, which block."""
 
     def __init__(self, connection: QueueConnection, group: str, name: str, shared: SharedCommands | None) -> None:
         self._connection = connection

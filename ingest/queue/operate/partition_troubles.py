@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble, by_queue
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.liveness import read_troubles as read_report
+from ingest.queue.consume import liveness
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import server_name, translated
 from ingest.queue.redis.server_trouble import trouble_of
@@ -47,6 +47,6 @@ def noticed_trouble(client: Redis, queue: str, error: QueueUnavailable) -> Parti
 async def _reported(client: Redis, key: str) -> list[PartitionTrouble]:
     try:
         with translated():
-            return read_report(await client.get(key))
+            return liveness.read_troubles(await client.get(key))
     except QueueUnavailable:
         return []

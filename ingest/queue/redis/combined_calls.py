@@ -7,7 +7,7 @@ A part that fails raises its error in its own caller only. If the process dies h
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -65,23 +65,11 @@ class _Call(msgspec.Struct, frozen=True):
         """Return the call of a script for this caller only."""
         return ScriptCall(script, self.keys, self.arguments)
 
-    def settle(self, reply: Any) -> None:
-        """Return the reply to the caller, or raise it if it is an error, unless the caller has given up."""
-        if self.reply.done():
-            return
-        if isinstance(reply, Exception):
-            self.reply.set_exception(reply)
-        else:
-            self.reply.set_result(reply)
-
 
 class CombinedCalls:
     """Calls of scripts. Of each script, one command is on its way to each server, and later calls form the next one.
 
-    Args:
-        client: registers the scripts.
-        runner: sends them.
-        topology: calls whose first keys have equal owners may share one command.
+    The client registers the scripts, and the runner sends them. Calls whose first keys have equal owners may share one command.
     """
 
     def __init__(self, client: Redis, runner: RunsScripts, topology: Topology) -> None:
@@ -105,10 +93,7 @@ class CombinedCalls:
 
     async def close(self) -> None:
         """End the calls whose replies are outstanding."""
-        for sending in self._sending.values():
-            sending.cancel()
-        if self._sending:
-            await asyncio.wait(self._sending.values())
+        await end(self._sending.values())
 
     async def _send_all(self, name: _Sender) -> None:
         script, has_xnack, _ = name
@@ -120,7 +105,7 @@ class CombinedCalls:
         finally:
             del self._sending[name]
             for call in self._waiting.pop(name, []):
-                call.settle(QueueUnavailable(_CLOSED))
+                settle(call.reply, QueueUnavailable(_CLOSED))
 
     async def _send(self, single: AsyncScript, combined: AsyncScript, calls: list[_Call]) -> None:
         try:
@@ -128,10 +113,10 @@ class CombinedCalls:
                 await self._send_groups(single, combined, self._by_owner(_first_of(calls)))
         except (QueueUnavailable, NoGroup) as error:
             for call in calls:
-                call.settle(error)
+                settle(call.reply, error)
         finally:
             for call in calls:
-                call.settle(QueueUnavailable(_CLOSED))
+                settle(call.reply, QueueUnavailable(_CLOSED))
 
     def _by_owner(self, calls: list[_Call]) -> list[list[_Call]]:
         if not self._are_combined:
@@ -150,7 +135,7 @@ class CombinedCalls:
             replies = await self._runner.run_all(commands)
         for calls, reply in zip(groups, replies, strict=True):
             for call, part in zip(calls, await self._parts(single, calls, reply), strict=False):
-                call.settle(part)
+                settle(call.reply, part)
 
     async def _parts(self, single: AsyncScript, calls: list[_Call], reply: Any) -> list[Any]:
         """The results or errors of the calls of one owner, or of the first of them that have run."""
@@ -160,7 +145,8 @@ class CombinedCalls:
             with translated():
                 if isinstance(reply, Exception):
                     raise reply
-                return _results(reply, calls)
+                # Each result is a list of one reply.
+                return [part if isinstance(part, ResponseError) else part[0] for part in reply[: len(calls)]]
         except QueueRefused as error:
             if not isinstance(error.__cause__, ResponseError):
                 return [error] * len(calls)
@@ -180,10 +166,6 @@ def _combined_call(script: AsyncScript, calls: list[_Call]) -> ScriptCall:
     return ScriptCall(script, keys, [len(calls), *sizes, *arguments])
 
 
-def _results(parts: list[Any], calls: list[_Call]) -> list[Any]:
-    return [part if isinstance(part, ResponseError) else _only(part) for part in parts[: len(calls)]]
-
-
 def _first_of(calls: list[_Call]) -> list[_Call]:
     """As many calls as fit into one command, at least one."""
     values = 0
@@ -194,6 +176,20 @@ def _first_of(calls: list[_Call]) -> list[_Call]:
     return calls[:_MOST_CALLS]
 
 
-def _only(part: list[Any]) -> Any:
-    (reply,) = part
-    return reply
+def settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    """Return a result to a caller, or raise it if it is an error, unless the caller has given up."""
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+async def end(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    """Cancel tasks, and wait for their end."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -103,15 +103,7 @@ def control_client(at: str | Owner | Server | Topology, connections: int = CONTR
         options = server.connection_options(socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT)
         return ClosingClient.from_pool(_ControlPool(max_connections=connections, timeout=COMMAND_TIMEOUT, **options))
 
-    match at:
-        case ClusterTopology():
-            return RoutedClient(at, client_of)
-        case SlotOwner(topology, slot):
-            return RoutedClient(topology, client_of, slot)
-        case Server():
-            return client_of(at)
-        case _:
-            raise TypeError(f"neither a topology nor an owner: {type(at).__name__}")
+    return RoutedClient(at, client_of) if isinstance(at, ClusterTopology | SlotOwner) else client_of(cast("Server", at))
 
 
 async def close_idle(client: Redis) -> None:
@@ -137,9 +129,8 @@ def server_name(client: Redis, key: str) -> str:
 async def replies(commands: Pipeline) -> list[Any]:
     """Send them, and raise the first error reply unchanged. redis-py would quote the command, and change the error's text."""
     found: list[Any] = await commands.execute(raise_on_error=False)
-    for reply in found:
-        if isinstance(reply, Exception):
-            raise reply
+    if failed := next((reply for reply in found if isinstance(reply, Exception)), None):
+        raise failed
     return found
 
 

@@ -7,16 +7,18 @@ reply, which is not needed here.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, cast
 
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ConnectionError, ResponseError  # noqa: A004  redis-py's own, which is no OSError
 
-from ingest.queue.redis.checked_connections import CheckedConnection
 from ingest.queue.redis.connection import COMMAND_TIMEOUT
 from ingest.queue.redis.script_call import RunsScripts
 from ingest.queue.redis.topology import Server
+
+if TYPE_CHECKING:
+    from ingest.queue.redis.checked_connections import CheckedConnection
 
 _Part = str | bytes | memoryview | int
 
@@ -29,21 +31,13 @@ class DirectConnection(RunsScripts):
     lost.
     """
 
-    def __init__(
-        self, connection: CheckedConnection, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
-        self._connection = connection
+    def __init__(self, server: Server, within: float, on_loss: Callable[[], Awaitable[None]] | None = None) -> None:
+        # No timeout of the connection's own, which would make a task of each sending.
+        options = server.connection_options(socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        self._connection = cast("CheckedConnection", ConnectionPool(**options).make_connection())  # type: ignore[no-untyped-call]
         self._within = within
         self._on_loss = on_loss
         self._turn = asyncio.Lock()
-
-    @classmethod
-    def to(cls, server: Server, within: float, on_loss: Callable[[], Awaitable[None]] | None = None) -> Self:
-        """Return a connection to a server, with replies within `within` seconds. `on_loss` is called when it is lost."""
-        # No timeout of the connection's own, which would make a task of each sending.
-        options = server.connection_options(socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
-        pool = ConnectionPool(**options)
-        return cls(pool.make_connection(), within, on_loss)  # type: ignore[no-untyped-call]
 
     async def call(self, *parts: _Part) -> Any:
         """Send a command and return its reply, as Redis gives it."""

@@ -10,24 +10,16 @@ from redis.exceptions import NoScriptError
 
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
 from ingest.queue.redis.routing import Command, Routed
-from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, slot_of
+from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, SlotOwner, slot_of
 
 
 class RoutedClient(ClosingClient, Routed):  # type: ignore[misc]  # as redis-py's own
-    """A client of all nodes.
+    """A client of all nodes. `client_of` makes the client of a node. See `Routed.place` for `at`."""
 
-    Args:
-        topology: the cluster.
-        client_of: makes the client of a node.
-        home: see `Routed`.
-    """
-
-    def __init__(
-        self, topology: ClusterTopology, client_of: Callable[[ClusterNode], Redis], home: int | None = None
-    ) -> None:
+    def __init__(self, at: ClusterTopology | SlotOwner, client_of: Callable[[ClusterNode], Redis]) -> None:
         # The pool is never used, because each node has its own.
         super().__init__(connection_pool=ClosingPool())
-        self.topology, self.home = topology, home
+        self.place(at)
         self._client_of = client_of
         self._clients: dict[ClusterNode, Redis] = {}
 
@@ -83,10 +75,8 @@ class _RoutedPipeline(Pipeline):
     async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002  redis-py's own
         commands, self.command_stack = self.command_stack, []
         found = await self._client.route_all(commands, transaction=self.is_transaction)
-        if raise_on_error:
-            for reply in found:
-                if isinstance(reply, Exception):
-                    raise reply
+        if raise_on_error and (failed := next((each for each in found if isinstance(each, Exception)), None)):
+            raise failed
         return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.routing import Command, Routed
@@ -15,18 +15,12 @@ from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, Sl
 class RoutedConnection(Routed, RunsScripts):
     """Sends each command over a connection to the node that owns its keys, made when it is needed.
 
-    One command after the other goes over each connection. A command that blocks delays others for the same node only.
-
-    Args:
-        topology: the cluster.
-        line_to: makes the connection to a node.
-        home: see `Routed`.
+    One command after the other goes over each connection, which `line_to` makes. A command that blocks delays others for the same node
+    only. See `Routed.place` for `at`.
     """
 
-    def __init__(
-        self, topology: ClusterTopology, line_to: Callable[[ClusterNode], DirectConnection], home: int | None = None
-    ) -> None:
-        self.topology, self.home = topology, home
+    def __init__(self, at: ClusterTopology | SlotOwner, line_to: Callable[[ClusterNode], DirectConnection]) -> None:
+        self.place(at)
         self._line_to = line_to
         self._lines: dict[ClusterNode, DirectConnection] = {}
 
@@ -60,7 +54,9 @@ class RoutedConnection(Routed, RunsScripts):
     async def _line(self, node: ClusterNode) -> DirectConnection:
         if (line := self._lines.get(node)) is None:
             line = self._lines[node] = self._line_to(node)
-            for former in [each for each in self._lines if each is not node and not self.topology.is_in_use(each)]:
+            for former in [
+                each for each in self._lines if each is not node and not self.topology.slots.is_primary(each.address)
+            ]:
                 await self._lines[former].close_if_idle()
         return line
 
@@ -80,16 +76,12 @@ async def open_direct(
         on_loss: called when a connection is lost.
     """
     at = topology_of(at) if isinstance(at, str) else at
+    connect = partial(DirectConnection, within=within, on_loss=on_loss)
     connection: QueueConnection
-    match at:
-        case ClusterTopology():
-            connection = RoutedConnection(at, partial(DirectConnection.to, within=within, on_loss=on_loss))
-        case SlotOwner(topology, slot):
-            connection = RoutedConnection(topology, partial(DirectConnection.to, within=within, on_loss=on_loss), slot)
-        case Server():
-            connection = DirectConnection.to(at, within, on_loss)
-        case _:
-            raise TypeError(f"neither a topology nor an owner: {type(at).__name__}")
+    if isinstance(at, ClusterTopology | SlotOwner):
+        connection = RoutedConnection(at, connect)
+    else:
+        connection = connect(cast("Server", at))
     try:
         yield connection
     finally:

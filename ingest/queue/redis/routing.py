@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004  redis-py's own, which are no OSErrors
 
-from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, slot_of
+from ingest.queue.redis.topology.cluster import ClusterNode, ClusterTopology, SlotOwner, slot_of
 from ingest.queue.redis.topology.role_connections import Redirected
 
 # How often a command follows to another node. A slot that moves does so once or twice.
@@ -44,6 +44,10 @@ class Routed(ABC):
     topology: ClusterTopology
     home: int | None
 
+    def place(self, at: ClusterTopology | SlotOwner) -> None:
+        """Send to a cluster. Commands without a key go to the owner of the slot, if it is one."""
+        self.topology, self.home = (at.topology, at.slot) if isinstance(at, SlotOwner) else (at, None)
+
     @abstractmethod
     async def send_one(self, node: ClusterNode, command: Command) -> Any:
         """Send a command to a node, and return its reply."""
@@ -61,7 +65,9 @@ class Routed(ABC):
             except Redirected as error:
                 if error.is_asking:
                     asking = [(("ASKING",), {}), command]
-                    _, reply = await self._together(node.other(error.address), asking, transaction=False)
+                    _, reply = await self._together(
+                        self.topology.node_at(self.topology.slots.reached(error.address)), asking, transaction=False
+                    )
                     if isinstance(reply, Exception):
                         raise reply from None
                     return reply

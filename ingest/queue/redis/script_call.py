@@ -1,7 +1,7 @@
 """A call of a script, as one of several."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -45,21 +45,9 @@ class RunsScripts(ABC):
 
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts as `call_all` sends commands."""
-        return await run_scripts(self.call_all, calls)
-
-
-async def run_scripts(
-    call_all: Callable[[Sequence[Sequence[Any]]], Awaitable[list[Any]]], calls: Sequence[ScriptCall]
-) -> list[Any]:
-    """Run scripts, and return their replies. An error reply is an exception among them.
-
-    Args:
-        call_all: sends commands, and returns their replies in the same form.
-        calls: the scripts. A server is sent the text of a script only if it does not have it.
-    """
-    found = await call_all([call.by_hash() for call in calls])
-    if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
-        sent = await call_all([calls[number].by_text() for number in missing])
-        for number, reply in zip(missing, sent, strict=True):
-            found[number] = reply
-    return found
+        found = await self.call_all([call.by_hash() for call in calls])
+        if missing := [number for number, reply in enumerate(found) if isinstance(reply, NoScriptError)]:
+            sent = await self.call_all([calls[number].by_text() for number in missing])
+            for number, reply in zip(missing, sent, strict=True):
+                found[number] = reply
+        return found

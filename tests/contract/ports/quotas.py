@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from typing import Protocol
 
+from consumers import open_quota
 from fakes.leases import MemoryQuota
 from redis.asyncio import Redis
 
@@ -69,7 +70,7 @@ class RedisQuotaUnderTest:
     async def join(self, limits: QuotaLimits) -> QuotaLeases:
         if not self._clients:
             await self._redis.hset(self._key, mapping={"created": 1, "learning": 1})
-        client = await self._stack.enter_async_context(FleetQuotaClient.open(self._url, self._name, limits))
+        client = await self._stack.enter_async_context(open_quota(self._url, self._name, limits))
         self._clients.append(client)
         return client
 

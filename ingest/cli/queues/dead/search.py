@@ -34,7 +34,7 @@ def search(
         data_stream: where they are written at the same time.
     """
     found = run_with_progress(activity, find, data_stream=data_stream)
-    say_missing(EntryKind.DEAD_LETTERS, found)
+    say_missing(EntryKind.DEAD_LETTERS, found.missing, found.unavailable)
     return found
 
 

@@ -36,7 +36,7 @@ def list_(chosen: Chosen, *, limit: Limit = 50, as_json: AsJson = False) -> None
 
     sources = [*backends_of_sources(chosen.sources).values()]
     found = run_with_progress("searching", partial(find, sources, chosen.selection, limit=limit))
-    say_missing(EntryKind.RETRIES, found)
+    say_missing(EntryKind.RETRIES, found.missing, found.unavailable)
     RETRIES.show(found.entries, as_json=as_json, is_complete=not found.unavailable)
     if as_json:
         with standard_output() as stream:

@@ -14,13 +14,13 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters, Survey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 
-_NONE_YET = "0-0"
 _Result = TypeVar("_Result")
 
 
@@ -69,11 +69,16 @@ class DeadLetters:
         return await self._parts.reached(self._client, call)
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
-        """The dead letter with this ID, if there is one."""
-        for part in (await self.by_queue()).values():
-            if (entry := await part.get(entry_id)) is not None:
-                return entry
-        return None
+        """The dead letter with this ID, if there is one.
+
+        Raises:
+            QueueUnavailable: the partition that may contain it cannot be read.
+        """
+        reached = await self.reached(lambda part: part.get(entry_id))
+        found = next((entry for _, entry in reached.found.values() if entry is not None), None)
+        if found is None and reached.missing:
+            raise QueueUnavailable(reached.missing[0].text)
+        return found
 
     async def summaries(self, selection: Selection, before: str | None, most: int) -> DeadLetterList:
         """A page of dead letters, the newest first, of the partitions that can be read. See `PartitionDeadLetters.summaries`.
@@ -100,16 +105,19 @@ class DeadLetters:
     async def survey(
         self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> Survey[Mapping[str, str]]:
-        """Count the dead letters that match. It waits while Redis is unavailable. See `PartitionDeadLetters.survey`."""
-        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
+        """Count the dead letters that match in the partitions that can be read. See `PartitionDeadLetters.survey`.
+
+        It waits while none of them can be read.
+        """
+        reached = await self._usable()
         reasons, missing, newest, progress = Counter[str](), selection.ids, dict[str, str](), Progress(on_progress)
-        for queue, part in parts.items():
+        for queue, (part, _) in reached.found.items():
             found = await part.survey(selection, on_progress=progress.note)
             progress.end_part()
             reasons.update(found.reasons)
             missing &= found.missing
             newest[queue] = found.newest
-        return Survey(reasons, missing, newest)
+        return Survey(reasons, missing, newest, reached.missing)
 
     async def replay(
         self,
@@ -118,11 +126,11 @@ class DeadLetters:
         newest: Mapping[str, str] | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Put the dead letters that match back into their partitions. See `PartitionDeadLetters.replay`.
+        """Put the dead letters that match back into the partitions that can be used. See `PartitionDeadLetters.replay`.
 
         Args:
             selection: which dead letters.
-            newest: the last of them, by the name of the partition's queue. The default is the newest one now.
+            newest: the last of them, by the name of the partition's queue. Other partitions are left out. The default is the newest one now.
             on_progress: called with the result so far.
         """
         return await self._change(PartitionDeadLetters.replay, selection, newest, on_progress)
@@ -144,17 +152,28 @@ class DeadLetters:
         newest: Mapping[str, str] | None,
         on_progress: Callable[[Change], None],
     ) -> Change:
-        parts: Mapping[str, PartitionDeadLetters] = await self._waiting(self.by_queue)
-        total = Change()
+        if newest is None:
+            reached = await self._usable()
+            total, parts = (
+                Change(unavailable=tuple(reached.missing)),
+                {each: part for each, (part, _) in reached.found.items()},
+            )
+        else:
+            # A partition that is newer than the survey contains nothing that the operator has seen.
+            known = await self._waiting(self.by_queue)
+            total, parts = Change(), {queue: part for queue, part in known.items() if queue in newest}
         for queue, part in parts.items():
 
             def note(done: Change, before: Change = total) -> None:
                 on_progress(before + done)
 
-            # A partition that is newer than the survey contains nothing that the operator has seen.
-            until = None if newest is None else newest.get(queue, _NONE_YET)
+            until = None if newest is None else newest[queue]
             total += await change(part, selection, newest=until, on_progress=note)
         return total
+
+    async def _usable(self) -> Reached[PartitionDeadLetters, int]:
+        found: Reached[PartitionDeadLetters, int] = await self._waiting(self.reached, PartitionDeadLetters.count)
+        return found
 
 
 def _newest_first(entries: Sequence[DeadLetterEntry]) -> list[DeadLetterEntry]:

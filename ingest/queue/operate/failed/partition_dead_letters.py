@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.failed.dead_letter_pages import (
@@ -45,11 +46,13 @@ class Survey(Generic[_Newest]):
         missing: IDs in the selection that no dead letter has.
         newest: the ID of the newest dead letter, or of each partition's, by the name of its queue. Replays and drops stop there, so
             that an order that fails again in that time is not moved twice by one command.
+        unavailable: partitions that cannot be read.
     """
 
     reasons: Mapping[str, int]
     missing: frozenset[str]
     newest: _Newest
+    unavailable: Sequence[PartitionTrouble] = ()
 
     @property
     def count(self) -> int:
@@ -59,19 +62,21 @@ class Survey(Generic[_Newest]):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The result of a replay or a drop.
+    """The result of a change.
 
     Attributes:
-        done: dead letters that were moved or deleted.
+        done: entries that were moved or deleted.
         gone: dead letters that another operator had moved or deleted since they were read.
+        unavailable: partitions that cannot be changed.
     """
 
     done: int = 0
     gone: int = 0
+    unavailable: Sequence[PartitionTrouble] = ()
 
     def __add__(self, other: "Change") -> "Change":
         """Return the sum of two results."""
-        return Change(self.done + other.done, self.gone + other.gone)
+        return Change(self.done + other.done, self.gone + other.gone, (*self.unavailable, *other.unavailable))
 
 
 class PartitionDeadLetters:

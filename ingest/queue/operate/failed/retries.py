@@ -5,16 +5,19 @@ repeated. If the process dies here, the earlier partitions and pages are done an
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
+from ingest.queue.operate.failed.partition_dead_letters import Change
 from ingest.queue.operate.failed.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 
@@ -27,9 +30,13 @@ class TotalRetrySurvey:
 
     Attributes:
         parts: of each partition, by the name of its queue.
+        newest: the latest ID of an entry of each partition, by the time of its server. Jobs stop there.
+        unavailable: partitions that cannot be read.
     """
 
     parts: Mapping[str, RetrySurvey]
+    newest: Mapping[str, str]
+    unavailable: Sequence[PartitionTrouble]
 
     @property
     def reasons(self) -> Mapping[str, int]:
@@ -72,8 +79,8 @@ class Retries:
         return await self._parts.reached(self._client, call)
 
     async def count(self) -> int:
-        """How many there are."""
-        return sum([await part.count() for part in (await self.by_queue()).values()])
+        """How many there are in the partitions that can be read."""
+        return sum(count for _, count in (await self.reached(PartitionRetries.count)).found.values())
 
     async def page(
         self,
@@ -94,17 +101,21 @@ class Retries:
     async def survey(
         self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> TotalRetrySurvey:
-        """Find the retries that match, and count them by reason. `on_progress` is called with the number of examined ones."""
-        found, progress = {}, Progress(on_progress)
-        for queue, part in (await self.by_queue()).items():
+        """Find the retries that match in the partitions that can be read, and count them by reason.
+
+        `on_progress` is called with the number of examined ones.
+        """
+        reached, found, progress = await self.reached(PartitionRetries.server_ms), {}, Progress(on_progress)
+        for queue, (part, _) in reached.found.items():
             found[queue] = await part.survey(selection, on_progress=progress.note)
             progress.end_part()
-        return TotalRetrySurvey(found)
+        newest = {queue: f"{now}-0" for queue, (_, now) in reached.found.items()}
+        return TotalRetrySurvey(found, newest, reached.missing)
 
     async def run_now(
-        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
-    ) -> int:
-        """Let retries that match, or that a survey has found, be due now, and return how many. See `PartitionRetries.run_now`."""
+        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[Change], None] = lambda _: None
+    ) -> Change:
+        """Let retries that match, or that a survey has found, be due now. See `PartitionRetries.run_now`."""
         return await self._change(PartitionRetries.run_now, selected, on_progress)
 
     async def dead_letter(
@@ -112,8 +123,8 @@ class Retries:
         selected: Selection | TotalRetrySurvey,
         actor: str,
         *,
-        on_progress: Callable[[int], None] = lambda _: None,
-    ) -> int:
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
         """Move retries that match, or that a survey has found, to the dead letters. See `PartitionRetries.dead_letter`."""
         return await self._change(partial(PartitionRetries.dead_letter, actor=actor), selected, on_progress)
 
@@ -121,17 +132,22 @@ class Retries:
         self,
         change: Callable[..., Awaitable[int]],
         selected: Selection | TotalRetrySurvey,
-        on_progress: Callable[[int], None],
-    ) -> int:
+        on_progress: Callable[[Change], None],
+    ) -> Change:
         if isinstance(selected, Selection):
-            selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
-        parts, done, progress = await self.by_queue(), 0, Progress(on_progress)
+            selected = await self.survey(selected, on_progress=lambda _: on_progress(Change()))
+        reached = await self.reached(PartitionRetries.count)
+        done, progress = 0, Progress(lambda changed: on_progress(Change(changed)))
         for queue, survey in selected.parts.items():
-            # A former partition that is no longer read is empty.
-            if survey.names and (part := parts.get(queue)) is not None:
-                done += await change(part, survey, on_progress=progress.note)
+            if not survey.names:
+                continue
+            if queue in reached.found:
+                done += await change(reached.found[queue][0], survey, on_progress=progress.note)
                 progress.end_part()
-        return done
+            elif lost := [each for each in reached.missing if each.queue == queue]:
+                raise QueueUnavailable(lost[0].text)
+            # Otherwise a former partition that is no longer read, which is empty.
+        return Change(done, unavailable=tuple(selected.unavailable))
 
 
 def _order_of(position: Position) -> tuple[float, str]:

@@ -42,27 +42,18 @@ class ClusterTopology:
         return [self.node_at(address) for address in await self.slots.primaries()]
 
     async def node_of(self, slot: int) -> "ClusterNode":
-        """Return the node that owns a slot, as far as it is known.
-
-        Raises:
-            ConnectionError: no node responds, or none owns the slot.
-            NoQueueThere: the nodes deny access, or form no cluster.
-        """
+        """Return the node that owns a slot, as far as it is known. It raises as `SlotMap.find` does."""
         return self.node_at(await self.slots.find(slot))
 
     async def server_of(self, key: str) -> "ClusterNode":
-        """Return the node that owns a key. It raises as `node_of` does."""
+        """Return the node that owns a key. It raises as `SlotMap.find` does."""
         return await self.node_of(slot_of(key))
 
     def node_at(self, address: Address) -> "ClusterNode":
         """Return the node with an address. It is always the same object."""
         if (node := self._nodes.get(address)) is None:
-            node = self._nodes[address] = ClusterNode(self, self._url, address)
+            node = self._nodes[address] = ClusterNode(self._url, self.slots, address)
         return node
-
-    def is_in_use(self, node: "ClusterNode") -> bool:
-        """Whether a node owns slots, as far as it is known."""
-        return self.slots.is_primary(node.address)
 
 
 class SlotOwner(msgspec.Struct, frozen=True):
@@ -73,15 +64,16 @@ class SlotOwner(msgspec.Struct, frozen=True):
 
 
 class ClusterNode:
-    """A node. Keeps the contracts of `Server` and `ConnectedNode`.
+    """A node. Keeps the contract of `Server`.
 
     Attributes:
         address: where it is reached.
+        slots: of the cluster.
     """
 
-    def __init__(self, topology: ClusterTopology, url: ClusterUrl, address: Address) -> None:
-        self._topology = topology
+    def __init__(self, url: ClusterUrl, slots: SlotMap, address: Address) -> None:
         self._url = url
+        self.slots = slots
         self.address = address
 
     def connection_options(self, **defaults: Any) -> dict[str, Any]:
@@ -94,21 +86,9 @@ class ClusterNode:
         """Return the address."""
         return address_text(self.address)
 
-    def confirm(self) -> None:
-        """Note that the node accepts connections and is a primary."""
-        self._topology.slots.confirm(self.address)
-
     def suspect(self) -> None:
         """Note that the node may have been replaced."""
-        self._topology.slots.suspect(self.address)
-
-    def moved(self, slot: int, address: Address) -> None:
-        """Note that the node with a reported address owns a slot."""
-        self._topology.slots.moved(slot, self._topology.slots.reached(address))
-
-    def other(self, address: Address) -> "ClusterNode":
-        """Return the node with a reported address."""
-        return self._topology.node_at(self._topology.slots.reached(address))
+        self.slots.suspect(self.address)
 
 
 def slot_of(key: str | bytes) -> int:

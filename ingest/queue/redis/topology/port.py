@@ -1,17 +1,12 @@
 """The port of a topology: one Redis, a primary that Sentinels watch, or the nodes of a cluster."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, Self
+
+Owner = Hashable
+"""The owner of some keys. One command may name all keys with equal owners. In a cluster, it is a slot."""
 
 
-class Owner(Protocol):
-    """The owner of some keys. One command may name all keys with equal owners. In a cluster, it is a slot."""
-
-    def __hash__(self) -> int:
-        """Owners are compared and may be keys of a dictionary."""
-
-
-@runtime_checkable
 class Server(Protocol):
     """One server, or one role, such as the primary of a Sentinel set."""
 

@@ -1,31 +1,31 @@
 """Connections that check the role of their server: the primary of a Sentinel set, a Sentinel, or a node of a cluster."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as errors
 
 from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import CheckedConnection, NoQueueThere, is_of_wrong_server
 
-
-class FoundAddress(Protocol):
-    """Finds a server whose address may change."""
-
-    async def find(self) -> tuple[str, int]:
-        """Return its address now."""
-
-    def confirm(self, address: tuple[str, int]) -> None:
-        """Note that the server is at that address."""
-
-    def is_former(self, address: tuple[str, int]) -> bool:
-        """Whether the server has moved from that address."""
+if TYPE_CHECKING:
+    from ingest.queue.redis.topology.cluster import ClusterNode
+    from ingest.queue.redis.topology.sentinel import PrimaryAddress
 
 
-class PrimaryConnection(CheckedConnection):
+class _PrimaryRole(CheckedConnection):
+    def check_server(self, about: Mapping[bytes, Any]) -> None:
+        """See `CheckedConnection`."""
+        super().check_server(about)
+        # During a failover, Sentinels may report a primary that has become a replica already.
+        if about.get(b"role") == b"replica":
+            raise errors.ConnectionError(f"the server at {self.host}:{self.port} is a replica; waiting for a primary")
+
+
+class PrimaryConnection(_PrimaryRole):
     """Connects to the address of the primary at that time, and makes sure that the server is a primary."""
 
-    def __init__(self, *, address: FoundAddress, **options: Any) -> None:
+    def __init__(self, *, address: "PrimaryAddress", **options: Any) -> None:
         super().__init__(**options)
         self._address = address
 
@@ -45,13 +45,6 @@ class PrimaryConnection(CheckedConnection):
             # A former primary that was cut off may still accept writes, which are lost.
             await self.disconnect(nowait=True)
         await super().close_if_unusable()
-
-    def check_server(self, about: Mapping[bytes, Any]) -> None:
-        """See `CheckedConnection`."""
-        super().check_server(about)
-        # During a failover, Sentinels may report a primary that has become a replica already.
-        if about.get(b"role") == b"replica":
-            raise errors.ConnectionError(f"the server at {self.host}:{self.port} is a replica; waiting for a primary")
 
 
 class SentinelConnection(CheckedConnection):
@@ -77,23 +70,10 @@ class Redirected(errors.ResponseError):
         self.is_asking = is_asking
 
 
-class ConnectedNode(Protocol):
-    """The node of a connection."""
-
-    def confirm(self) -> None:
-        """Note that the node accepts connections and is a primary."""
-
-    def suspect(self) -> None:
-        """Note that the node may have been replaced."""
-
-    def moved(self, slot: int, address: Address) -> None:
-        """Note that another node owns a slot."""
-
-
-class NodeConnection(CheckedConnection):
+class NodeConnection(_PrimaryRole):
     """Reports to the map of slots whether a node of a cluster is still the primary of its slots."""
 
-    def __init__(self, *, node: ConnectedNode, **options: Any) -> None:
+    def __init__(self, *, node: "ClusterNode", **options: Any) -> None:
         super().__init__(**options)
         self._node = node
 
@@ -109,7 +89,7 @@ class NodeConnection(CheckedConnection):
         except (errors.RedisError, OSError):
             self._node.suspect()
             raise
-        self._node.confirm()
+        self._node.slots.confirm(self._node.address)
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         """See `CheckedConnection`."""
@@ -126,17 +106,11 @@ class NodeConnection(CheckedConnection):
             address = (error.host or self.host, error.port)
             is_asking = not isinstance(error, errors.MovedError)
             if not is_asking:
-                self._node.moved(error.slot_id, address)
+                self._node.slots.moved(error.slot_id, address)
             return Redirected(address, is_asking=is_asking)
         if is_of_wrong_server(error):
             self._node.suspect()
         return await super().rejected(error)
-
-    def check_server(self, about: Mapping[bytes, Any]) -> None:
-        """See `CheckedConnection`."""
-        super().check_server(about)
-        if about.get(b"role") == b"replica":
-            raise errors.ConnectionError(f"the node at {self.host}:{self.port} is a replica; waiting for a primary")
 
 
 class MemberConnection(CheckedConnection):

@@ -18,7 +18,7 @@ from ingest.domain.redis_urls.redis_addresses import Address, address_text
 from ingest.domain.redis_urls.sentinel_url import SentinelUrl
 from ingest.queue.redis.checked_connections import NoQueueThere, connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.lookups import LookupFailure, Lookups, summary_of
+from ingest.queue.redis.topology.lookups import Lookups, summary_of
 from ingest.queue.redis.topology.port import SoleServer
 from ingest.queue.redis.topology.role_connections import PrimaryConnection, SentinelConnection
 
@@ -52,12 +52,7 @@ class SentinelTopology(SoleServer):
 
 
 class PrimaryAddress(Lookups):
-    """Looks up the address of the primary, for all connections of a topology.
-
-    Args:
-        url: addresses of the Sentinels and the name of the service.
-        uniform: returns a random number between two others.
-    """
+    """Looks up the address of the primary, for all connections of a topology."""
 
     def __init__(self, url: SentinelUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
         super().__init__(uniform)
@@ -93,7 +88,7 @@ class PrimaryAddress(Lookups):
 
     async def look_up(self) -> redis_errors.RedisError | None:
         """Query one Sentinel after the other."""
-        failures: list[LookupFailure] = []
+        failures: dict[str, Exception] = {}
         for host, port in list(self._sentinels):
             # The last one until it responds, so that a lookup that is cancelled here is not repeated with the same Sentinel.
             self._sentinels.remove((host, port))
@@ -101,7 +96,7 @@ class PrimaryAddress(Lookups):
             try:
                 self._found = await _reported_by(self._url, (host, port))
             except (redis_errors.RedisError, OSError) as error:
-                failures.append((f"Sentinel {host}:{port}", error))
+                failures[f"Sentinel {host}:{port}"] = error
                 continue
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
@@ -177,13 +172,6 @@ def sentinel_client(url: SentinelUrl, address: Address, timeout: float) -> Redis
     options = connection_options(url.redis_url, SentinelConnection)
     # Certificates, and how connections are made, but not the user of Redis.
     options = {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
-    host, port = address
-    options |= {
-        "host": host,
-        "port": port,
-        "username": url.username,
-        "password": url.password,
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-    }
+    options |= dict(zip(("host", "port"), address, strict=True)) | {"username": url.username, "password": url.password}
+    options |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     return ClosingClient.from_pool(ClosingPool(**options))

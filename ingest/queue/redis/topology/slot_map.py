@@ -15,7 +15,7 @@ from ingest.domain.redis_urls.cluster_url import ClusterUrl
 from ingest.domain.redis_urls.redis_addresses import Address
 from ingest.queue.redis.checked_connections import connection_options
 from ingest.queue.redis.closing_clients import ClosingClient, ClosingPool
-from ingest.queue.redis.topology.lookups import LookupFailure, Lookups, summary_of
+from ingest.queue.redis.topology.lookups import Lookups, summary_of
 from ingest.queue.redis.topology.role_connections import MemberConnection
 
 _SLOTS = 16_384
@@ -27,18 +27,13 @@ _FRESH = 5.0
 
 
 class SlotMap(Lookups):
-    """The owners of slots, for all connections of a topology.
-
-    Args:
-        url: addresses of some nodes.
-        uniform: returns a random number between two others.
-    """
+    """The owners of slots, for all connections of a topology."""
 
     def __init__(self, url: ClusterUrl, uniform: Callable[[float, float], float] = random.uniform) -> None:
         super().__init__(uniform)
         self._url = url
         self._owners: list[Address | None] = [None] * _SLOTS
-        self._read_at = self._asked_at = float("-inf")
+        self._read_at = float("-inf")
         # Nodes that have failed, each with the number of lookups before.
         self._suspects: dict[Address, int] = {}
 
@@ -81,9 +76,9 @@ class SlotMap(Lookups):
         """Note that a node has failed. Its slots are looked up before they are used again."""
         self._suspects[address] = self.lookups
 
-    def moved(self, slot: int, owner: Address) -> None:
-        """Note that a slot has moved to another node."""
-        self._owners[slot] = owner
+    def moved(self, slot: int, address: Address) -> None:
+        """Note that a slot has moved to the node with a reported address."""
+        self._owners[slot] = self.reached(address)
 
     def reached(self, address: Address) -> Address:
         """Return where a node with a reported address is reached."""
@@ -92,23 +87,14 @@ class SlotMap(Lookups):
     def _known(self) -> set[Address]:
         return {owner for owner in self._owners if owner is not None}
 
-    def passed(self) -> float:
-        """See `Lookups`."""
-        return asyncio.get_running_loop().time() - self._asked_at
-
     async def look_up(self) -> redis_errors.RedisError | None:
-        """Query one node after the other for the map. Returns an error if none responds."""
-        found = await self._read_map()
-        self._asked_at = asyncio.get_running_loop().time()
-        return found
-
-    async def _read_map(self) -> redis_errors.RedisError | None:
-        failures: list[LookupFailure] = []
+        """Query one node after the other for the map."""
+        failures: dict[str, Exception] = {}
         for host, port in self._candidates():
             try:
                 self._owners = await self._ask(host, port)
             except (redis_errors.RedisError, OSError) as error:
-                failures.append((f"node {host}:{port}", error))
+                failures[f"node {host}:{port}"] = error
                 continue
             self._read_at = asyncio.get_running_loop().time()
             self._suspects = {each: at for each, at in self._suspects.items() if each in self._owners}

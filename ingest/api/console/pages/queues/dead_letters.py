@@ -7,7 +7,7 @@ from aiohttp import web
 from ingest.api.console.frame import HEADERS, Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
-from ingest.api.http.downloads import download
+from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
@@ -60,9 +60,9 @@ class DeadLetterPages:
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         file_format = "csv" if form.text("format") == "csv" else "jsonl"
         with as_problems():
-            parts = await exported(self._sources[source].dead_letters, chosen.selection(), source, file_format)
+            parts, missing = await exported(self._sources[source].dead_letters, chosen.selection(), source, file_format)
         audit_log = self._sources[source].audit_log
         recorded = {**selection_as_dict(chosen.selection()), "format": file_format}
         await record_read([audit_log], reader_of(visit.request, visit.caller), EXPORT, recorded)
-        name = f"dead-letters.{file_format}"
-        return await download(visit.request, parts, name, FORMATS[file_format], HEADERS)
+        name, headers = partial_file("dead-letters", file_format, missing)
+        return await download(visit.request, parts, name, FORMATS[file_format], {**HEADERS, **headers})
