@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import msgspec
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from structlog.testing import capture_logs
@@ -125,8 +126,9 @@ async def test_an_isolated_entry_is_requested_when_no_other_is_held() -> None:
 async def test_an_entry_is_released_while_another_source_isolates_one() -> None:
     isolation = Isolation()
     one, two = Source(isolation), Source(isolation)
+    redelivered = msgspec.structs.replace(delivery("held", 9), count=2)
     for source in (one, two):
-        source.held.add(delivery("held", 9), asyncio.create_task(asyncio.sleep(0)))
+        source.held.add(redelivered, asyncio.create_task(asyncio.sleep(0)))
 
     one.executor.start_isolated(delivery())
     await asyncio.sleep(1.0)
