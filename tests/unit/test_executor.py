@@ -125,10 +125,9 @@ async def test_an_isolated_entry_is_requested_when_no_other_is_held() -> None:
 @virtual_time
 async def test_an_entry_is_released_while_another_source_isolates_one() -> None:
     isolation = Isolation()
-    one, two = Source(isolation), Source(isolation)
+    one, two, third = Source(isolation), Source(isolation), Source(isolation)
     redelivered = msgspec.structs.replace(delivery("held", 9), count=2)
-    for source in (one, two):
-        source.held.add(redelivered, asyncio.create_task(asyncio.sleep(0)))
+    third.held.add(redelivered, asyncio.create_task(asyncio.sleep(0)))
 
     one.executor.start_isolated(delivery())
     await asyncio.sleep(1.0)
