@@ -12,6 +12,7 @@ from support import connected
 from ingest.domain.operating.audited_operation import AuditedOperation, AuditFilter, OperationState
 from ingest.domain.operating.backfill import BackfillRequest
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
+from ingest.domain.orders.field_differences import ChangePreview
 from ingest.services.jobs.job_search import OF_WORKERS, JobSearch
 from ingest.store.audit_reading import audited_operations
 from ingest.store.connections.pool import Pool
@@ -25,6 +26,7 @@ _REMAP = JobRequest(JobKind.REMAP, {}, total=1, rate=1.0)
 # More than the runs of a process.
 MANY = 25
 PROGRESS = JobProgress(3, 0, 9, {"next_page": "page-2", "missing": 2, "outdated": 1}, 2.5)
+RESULT = ChangePreview(0, 0, 0, [], [])
 FURTHER = JobProgress(4, 0, 10, {"next_page": "page-3", "missing": 3, "outdated": 1}, 2.5)
 
 
@@ -84,10 +86,10 @@ async def test_a_job_belongs_to_its_source(pool: Pool, request_: JobRequest) -> 
             await change
     with pytest.raises(LeaseLost):
         await others.end(held, JobState.DONE, FURTHER)
-    await jobs.end(held, JobState.FAILED, PROGRESS, result={"orders": 1})
+    await jobs.end(held, JobState.FAILED, PROGRESS, result=RESULT)
 
     assert await others.reopen(held.id) is None
-    assert [await each.result(held.id) for each in (jobs, others)] == [{"orders": 1}, None]
+    assert [await each.result(held.id) for each in (jobs, others)] == [RESULT, None]
     found = [await jobs.get(each.id) for each in (waiting, held)]
     assert [(each.state, each.lease) for each in found if each] == [(JobState.WAITING, 0), (JobState.FAILED, 1)]
 

@@ -78,8 +78,11 @@ async def test_retries_are_run_now_and_dead_lettered(scene: Scene, api: Api) -> 
     run = await api.post("/v1/retries/run-now", json={"ids": ["a"]})
     moved = await api.post("/v1/retries/dead-letter", json={"everything": True})
 
-    assert dry == (200, {"dry_run": True, "count": 1, "reasons": {"timeout": 1}})
-    assert (run, moved) == ((200, {"dry_run": False, "count": 1}), (200, {"dry_run": False, "count": 3}))
+    assert dry == (200, {"dry_run": True, "count": 1, "missing_partitions": [], "reasons": {"timeout": 1}})
+    assert (run, moved) == (
+        (200, {"dry_run": False, "count": 1, "missing_partitions": []}),
+        (200, {"dry_run": False, "count": 3, "missing_partitions": []}),
+    )
     assert [letter["worker"] for letter in await scene.dead()] == ["operator"] * 3
     assert await audit(scene) == [
         ("begun", "operator", "retries.run_now", '["a"]', None),
@@ -124,9 +127,9 @@ async def test_dead_letters_are_replayed_and_dropped(scene: Scene, api: Api) -> 
     replayed = await api.post("/v1/dead-letters/replay", json={"ids": ["a", "b", "nobody"]})
     dropped = await api.post("/v1/dead-letters/drop", json={"everything": True})
 
-    assert dry == (200, {"dry_run": True, "count": 3, "reasons": {"not_found": 3}})
-    assert replayed == (200, {"dry_run": False, "count": 2, "gone": 0})
-    assert dropped == (200, {"dry_run": False, "count": 2, "gone": 0})
+    assert dry == (200, {"dry_run": True, "count": 3, "missing_partitions": [], "reasons": {"not_found": 3}})
+    assert replayed == (200, {"dry_run": False, "count": 2, "missing_partitions": [], "gone": 0})
+    assert dropped == (200, {"dry_run": False, "count": 2, "missing_partitions": [], "gone": 0})
     assert [(await scene.state()).depth, await scene.dead()] == [2, []]
     assert await audit(scene) == [
         ("begun", "operator", "dead_letters.replay", '["a", "b", "nobody"]', None),
@@ -244,7 +247,7 @@ async def test_dead_letters_of_a_source_are_listed_replayed_and_audited_with_its
         replayed = await api.post("/v1/sources/shop-fr/dead-letters/replay", json={"ids": ["1"]})
         found = [(await api.get(f"/v1/sources/{name}/dead-letters"))[1]["dead_letters"] for name in names]
 
-    assert replayed == (200, {"dry_run": False, "count": 1, "gone": 0})
+    assert replayed == (200, {"dry_run": False, "count": 1, "missing_partitions": [], "gone": 0})
     assert [[(each["source"], each["order_id"]) for each in page] for page in found] == [[("shop-de", "1")], []]
     rows = await scene.sql("SELECT source, phase, action FROM audit_log ORDER BY id")
     assert [tuple(row) for row in rows] == [

@@ -5,9 +5,10 @@ fits one slice is read in one step. In a longer queue, the search may miss an en
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import LATEST_MS
@@ -202,7 +203,7 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
 
 def with_suffix(entry: _Entry, suffix: str) -> _Entry:
     """The entry with a suffix at its ID."""
-    return replace(entry, entry_id=entry.entry_id + suffix) if suffix else entry
+    return msgspec.structs.replace(entry, entry_id=entry.entry_id + suffix) if suffix else entry
 
 
 def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:

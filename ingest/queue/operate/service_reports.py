@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.service_report import HOUR, ServiceReport
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.controls import controls_key
-from ingest.queue.redis.connection import QueueRefused, translated, translating
+from ingest.queue.redis.connection import translated, translating
 
 
 class ServiceReports:
     """The reports of one deployment and consumer group.
 
-    Methods raise `QueueUnavailable` when Redis cannot be used right now.
+    Writing methods raise `QueueUnavailable` when Redis cannot be used right now.
 
     Args:
         stream: the name of the queue of the unnamed source.
@@ -35,13 +36,12 @@ class ServiceReports:
         self._key = controls_key(stream, group, "-reports")
         self._now = now
 
-    @translating
     async def read(self) -> list[ServiceReport]:
-        """Return all reports, even of processes that have ended, or none if the user lacks the right to read them."""
+        """Return all reports, even of processes that have ended, or none if the server with them cannot be used."""
         try:
             with translated():
                 found = await self._all()
-        except QueueRefused:
+        except QueueUnavailable:
             return []
         return [report for report in found.values() if report is not None]
 

@@ -43,7 +43,7 @@ async def list_at(shop: ScriptedServer, url: str, **described: Any) -> AsyncIter
 
 
 async def pages(orders: HttpOrderList, until: datetime | None = None) -> list[ListedPage]:
-    reading = Reading(orders.shape, SINCE, until)
+    reading = Reading(orders.shape, SINCE, until, read_again=timedelta())
     return [page async for page, _ in pages_of(orders, reading, pause_after=lambda _fault, _failures: None)]
 
 
