@@ -6,9 +6,8 @@ fits one slice is read in one step. In a longer queue, the search may miss an en
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import LATEST_MS
@@ -44,8 +43,6 @@ _POSITION_OF = {1: 1, 2: 2, 3: 3, 4: 2, 5: 1, 6: 4}
 
 # Read from a retry by name.
 _OF_RETRY = frozenset((b"id", b"due", ORDER_ID, ENQUEUED_AT, ATTEMPT, RETRY_REASON, RETRY_ERROR))
-
-_Entry = TypeVar("_Entry", bound=QueueEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,7 @@ class PartitionSearch:
                     position[_POSITION_OF[part]], in_part = "passed", 0
                 is_complete = is_complete and not reply[7]
                 for about in map(pairs, reply[8]):
-                    entry = with_suffix(_entry(about, now), self._id_suffix)
+                    entry = _entry(about, now, self._id_suffix)
                     found.setdefault(about[ORDER_ID].decode(), {})[entry.state, about[b"id"]] = entry
             on_progress(examined)
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
@@ -179,11 +176,11 @@ def most_of_each(sizes: Collection[int], most: int) -> int:
     return most
 
 
-def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
+def _entry(about: Mapping[bytes, bytes], now: int, id_suffix: str) -> QueueEntry:
     """The entry that the script returns. Invalid fields of another program are ignored."""
     if about[b"state"] == b"retrying":
-        return to_retry(about)
-    entry_id = _text(about, b"id")
+        return to_retry(about, id_suffix)
+    entry_id = _text(about, b"id") + id_suffix
     added_at = time_of(int(entry_id.partition("-")[0]))
     announced_at = moment(about.get(ENQUEUED_AT)) or added_at
     if about[b"state"] == b"dead":
@@ -201,17 +198,12 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
     return InFlightEntry(entry_id, lane, announced_at, attempt, worker, renewed_at, int(about[b"count"]))
 
 
-def with_suffix(entry: _Entry, suffix: str) -> _Entry:
-    """The entry with a suffix at its ID."""
-    return msgspec.structs.replace(entry, entry_id=entry.entry_id + suffix) if suffix else entry
-
-
-def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
+def to_retry(about: Mapping[bytes, bytes], id_suffix: str) -> RetryEntry:
     """An entry of the retry set, as scripts return it."""
     # Another program may have written any time, even an infinite one.
     due = int(max(0.0, min(float(about[b"due"]), LATEST_MS)))
     return RetryEntry(
-        _text(about, b"id"),
+        _text(about, b"id") + id_suffix,
         about[b"id"],
         _text(about, ORDER_ID) or None,
         moment(about.get(ENQUEUED_AT)),

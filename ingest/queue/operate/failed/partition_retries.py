@@ -18,7 +18,7 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
-from ingest.queue.operate.order_search import to_retry, with_suffix
+from ingest.queue.operate.order_search import to_retry
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
 
@@ -115,7 +115,7 @@ class PartitionRetries:
             arguments: list[Any] = [after.due, after.name.encode("latin-1"), most, *fields]
             due, name, found = await self._list([self._keys.retry, self._keys.retry_entries], arguments)
             rows = [pairs(about) for about in found]
-            entries = [with_suffix(to_retry(about), self._id_suffix) for about in rows]
+            entries = [to_retry(about, self._id_suffix) for about in rows]
         end = _position(due, name) if due else None
         return RetryPage(entries, end, [_position(about[b"due"], about[b"id"]) for about in rows])
 
