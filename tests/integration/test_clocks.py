@@ -82,8 +82,10 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
         "flow/pace/adaptive_limit.py",
         "flow/settle/settlement.py",
         "flow/tracing/delivery_traces.py",
+        "queue/consume/count_reports.py",  # the minute of counts that operators see
         "queue/consume/partition.py",  # since when operators see a trouble
         "queue/operate/partition_troubles.py",  # the same
+        "queue/operate/service_reports.py",  # whether a report is current
         "upstream/access/token_file.py",  # its tokens expire by the clock of each host
         "upstream/session.py",
     ]
