@@ -86,6 +86,9 @@ def part_of(day: date) -> int:
     return day.toordinal() % PARTS
 
 
+_TITLES = {"api": "HTTP API and console"}
+
+
 def page() -> str:
     """The page of the documentation about all safeguards."""
     areas: dict[str, list[Safeguard]] = {}
@@ -100,6 +103,12 @@ def page() -> str:
         'one, run `make ablation ARGS="--only NAME"`.',
     ]
     for area, members in areas.items():
-        lines += ["", f"## {area.capitalize()}", "", "| safeguard | promise | file |", "|---|---|---|"]
+        lines += [
+            "",
+            f"## {_TITLES.get(area, area.capitalize())}",
+            "",
+            "| safeguard | promise | file |",
+            "|---|---|---|",
+        ]
         lines += [f"| `{each.name}` | {each.protects} | `{each.file}` |" for each in members]
     return "\n".join([*lines, ""])

@@ -358,12 +358,14 @@ async def test_a_dry_run_shows_the_fields_that_would_change(dsn: str) -> None:
     assert (first.order_id, first.before, first.after) == ("a", "2.50", "2.40")
 
 
-async def test_orders_that_were_stored_within_a_time_are_remapped_once_and_recorded(dsn: str) -> None:
+async def test_orders_that_were_stored_within_a_time_are_remapped_once_and_recorded(
+    dsn: str, redis_url: str, queue_name: str
+) -> None:
     order_ids = [f"order-{number:03}" for number in range(450)]
     await store(dsn, *order_ids)
     async with connected(dsn) as sql:
         await sql.execute("UPDATE orders SET ingested_at = now() - interval '2 hours' WHERE order_id < 'order-003'")
-    backends = Backends("", dsn, keeps_history=True)
+    backends = Backends(redis_url, dsn, queue_name, keeps_history=True)
     transform = Transform(OrderDecoder(decode_order), InLoop(better, 1.0), metrics().transform)
     report = RemapReport()
     # The rows that are changed move to the end of the list, which begins an hour ago and has no end.
