@@ -99,7 +99,7 @@ bench: .venv/ready  ## benchmark the service against a bare loop; ARGS="patterns
 	@exec .venv/bin/ingest bench $(or $(ARGS),pipeline --vs bare)
 
 .PHONY: evidence
-evidence: .venv/ready  ## run the load tests of docs/explanation/load-tests.md again, and compare; 25 minutes; ARGS="--only HTTP"
+evidence: .venv/ready  ## run the load tests of docs/explanation/load-tests.md again, and compare; needs Go; ARGS="--only HTTP"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.evidence $(ARGS)
 
 .PHONY: chaos

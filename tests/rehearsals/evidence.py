@@ -34,6 +34,11 @@ class Section:
     command: str
     text: str
 
+    def replaced(self, page: str, measured: str) -> str:
+        """The page with other tables in this section."""
+        begin = f"ingest bench {self.command}\n```\n\n<!-- measured -->\n"
+        return page.replace(f"{begin}{self.text}<!-- end -->", f"{begin}{measured}<!-- end -->")
+
     def run(self) -> str:
         """Run the command, and return its tables with the date and the machine."""
         with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +112,7 @@ def main() -> int:
         for line in found or ["reproduced"]:
             _write(f"  {line}")
         if options.write:
-            page = page.replace(section.text, measured)
+            page = section.replaced(page, measured)
             PAGE.write_text(page)
     _write(f"{differ} sections differ" if differ else "all sections are reproduced")
     return int(bool(differ) and not options.write)

@@ -31,6 +31,18 @@ def test_other_rows_are_a_difference() -> None:
     assert list(differences(PUBLISHED, again, 0.3)) == ["the tables have other rows or columns"]
 
 
+def test_new_tables_replace_those_of_their_section_only() -> None:
+    page = "".join(
+        f"## {name}\n\n```sh\ningest bench {name}\n```\n\n<!-- measured -->\n<!-- end -->\n\n"
+        for name in ("http", "select")
+    )
+
+    one, other = sections(page)
+    written = one.replaced(page, PUBLISHED)
+
+    assert [section.text for section in sections(written)] == [PUBLISHED, other.text]
+
+
 def test_each_section_of_the_page_has_its_command() -> None:
     page = PAGE.read_text()
 
