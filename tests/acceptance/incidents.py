@@ -24,6 +24,7 @@ from ingest.domain.partitions import Layout
 from ingest.domain.source_name import queue_of
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.controls import controls_key
 
 SHOP = "shop-de"
 
@@ -274,7 +275,9 @@ async def node_gone(stage: Stage) -> AsyncIterator[None]:
     assert stage.cluster is not None
     queue = queue_of(stage.scene.queue, SHOP)
     record = await stage.cluster.owner(Keys.of(queue).stream)
-    owners = [await stage.cluster.owner(Keys.of(each).stream) for each in Layout(queue, 6).queues]
+    # The controls of the deployment are on one of the nodes.
+    controls = await stage.cluster.owner(controls_key(stage.scene.queue))
+    owners = [controls, *[await stage.cluster.owner(Keys.of(each).stream) for each in Layout(queue, 6).queues]]
     next(node for node in owners if node is not record).kill()
     yield
 

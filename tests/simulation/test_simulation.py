@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-STORIES, PARTS = 2000, 8
+STORIES, PARTS = 1000, 4
 
 
 @pytest.mark.timeout(600)

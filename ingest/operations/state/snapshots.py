@@ -28,7 +28,7 @@ from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.server_memory import read_memory
 from ingest.queue.operate.service_reports import ServiceReports
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.queue.redis.connection import control_client
 from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
@@ -157,10 +157,10 @@ class Snapshots:
         return differences(queue.consumers, wanted)
 
     async def _controls(self, known: Controls) -> Controls:
-        """The controls, or none if the user lacks the right to read them."""
+        """The controls, or the last known ones if the server with them cannot be used. Its partitions name it."""
         try:
             return await self._record.read(known)
-        except QueueRefused:
+        except QueueUnavailable:
             return known
 
     def _of_store(self) -> list[Reason]:
