@@ -127,3 +127,18 @@ async def test_a_large_document_is_decoded_outside_of_the_loop(size: int, *, is_
     (thread,) = await decoder.decode(b"x" * size, FetchRequest("a"))
 
     assert (thread == threading.get_ident()) is is_in_loop
+
+
+async def test_an_error_of_one_connection_does_not_stop_the_turns_of_others() -> None:
+    heavy, resumed = HeavyBodies(), asyncio.Event()
+    errors = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+
+    def fail() -> None:
+        raise RuntimeError("the connection is closed")
+
+    heavy.wait(fail)
+    heavy.wait(resumed.set)
+    await asyncio.wait_for(resumed.wait(), 60)
+
+    assert [str(each["exception"]) for each in errors] == ["the connection is closed"]

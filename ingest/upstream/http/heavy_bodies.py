@@ -23,6 +23,8 @@ class HeavyBodies:
         self._waiting.append(resume)
 
     def _next(self) -> None:
-        self._waiting.popleft()()
+        resume = self._waiting.popleft()
+        # First, so that an error of one connection does not stop the others.
         if self._waiting:
             self._loop.call_soon(self._next)
+        resume()
