@@ -28,7 +28,7 @@ from ingest.queue.operate.process_counts import read_counts
 from ingest.queue.operate.server_memory import read_memory
 from ingest.queue.operate.service_reports import ServiceReports
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import control_client
+from ingest.queue.redis.connection import QueueRefused, control_client
 from ingest.store.connections.pool import Pool
 
 EVERY = 1.0
@@ -101,7 +101,7 @@ class Snapshots:
 
     async def _read_all(self, now: float) -> Snapshot:
         known = self._latest.controls if self._latest is not None else NO_CONTROLS
-        controls, memory, reports, found = await asyncio.gather(
+        (controls, problems), memory, reports, found = await asyncio.gather(
             self._controls(known),
             read_memory(self._redis),
             self._reports.read(),
@@ -113,9 +113,10 @@ class Snapshots:
         gone = {name: self._gone[name].add(now, queue.consumers) for name, queue in queues.items()}
         servers = self._of_store()
         if memory is not None and memory.is_full:
-            servers.append(
-                Reason(State.QUEUE_UNAVAILABLE, "full (maxmemory): it rejects new orders", self._redis_since(), REDIS)
-            )
+            problems.append("full (maxmemory): it rejects new orders")
+        if problems:
+            since = self._redis_since()
+            servers += [Reason(State.QUEUE_UNAVAILABLE, each, since, REDIS) for each in problems]
         else:
             self._redis_failed_at = None
         webhooks = webhooks_of(reports, at.timestamp())
@@ -156,12 +157,14 @@ class Snapshots:
             return ()
         return differences(queue.consumers, wanted)
 
-    async def _controls(self, known: Controls) -> Controls:
-        """The controls, or the last known ones if the server with them cannot be used. Its partitions name it."""
+    async def _controls(self, known: Controls) -> tuple[Controls, list[str]]:
+        """The controls, or the last known ones with the problem, if their server cannot be used or the user lacks the right."""
         try:
-            return await self._record.read(known)
-        except QueueUnavailable:
-            return known
+            return await self._record.read(known), []
+        except QueueRefused:
+            return known, []
+        except QueueUnavailable as error:
+            return known, [f"pauses and changed limits cannot be read: {error}"]
 
     def _of_store(self) -> list[Reason]:
         return [] if self._store is None else self._store.reasons()
