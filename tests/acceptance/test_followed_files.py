@@ -72,7 +72,7 @@ async def test_orders_are_not_fetched_again_before_the_workers_use_the_corrected
         await eventually(is_accepted, within=60.0)
 
     await eventually(lambda: are_stored(scene, "right"), within=60.0)
-    assert all("use another version of own.toml" in each for each in refused), refused
+    assert all("another version of own.toml" in each for each in refused), refused
     assert await command.stop() == 0
 
 
