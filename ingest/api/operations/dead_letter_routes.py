@@ -18,8 +18,8 @@ from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import record_read
+from ingest.operations.declared import EXPORT, READ_DEAD_LETTER
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
-from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
 from ingest.queue.operate.failed.dead_letters import DeadLetters
@@ -79,5 +79,5 @@ class DeadLetterRoutes:
         if entry is None:
             raise failure("dead_letter_not_found", "there is no dead letter with this ID")
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
-        await record_read([self.audit_log], reader_of(request, caller), READ, selection)
+        await record_read([self.audit_log], reader_of(request, caller), READ_DEAD_LETTER, selection)
         return json_response(shown(entry, self.source, caller.sees))

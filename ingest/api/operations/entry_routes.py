@@ -21,6 +21,7 @@ from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
 from ingest.operations.audit import audited
+from ingest.operations.declared import DECLARED
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.failed_orders.entry_json import EntryChange, MissingPartition, listed
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
@@ -109,7 +110,7 @@ class EntryRoutes:
                     )
                 )
             recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
-            async with audited(self.audit_log, caller.name, kind.value, recorded) as operation:
+            async with audited(self.audit_log, caller.name, DECLARED[kind], recorded) as operation:
 
                 def count(change: Change) -> None:
                     operation.count = change.done

@@ -12,8 +12,8 @@ from ingest.api.http.reading import reader_of
 from ingest.api.http.routing import Caller
 from ingest.domain.operating.jobs import Job
 from ingest.operations.audit import record_read
+from ingest.operations.declared import DOWNLOAD
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
-from ingest.operations.jobs import DOWNLOAD
 from ingest.operations.jobs.export import FORMAT
 from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput

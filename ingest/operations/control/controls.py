@@ -25,11 +25,10 @@ from ingest.domain.operating.controls import (
 from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.declared import DRAIN, LOG_LEVEL, RESET_TUNING, TUNE, UNDRAIN
 from ingest.operations.json_types import Count, Time
 from ingest.operations.visibility import Visibility
 from ingest.queue.operate.monitor import merged
-
-DRAIN, UNDRAIN, TUNE, RESET_TUNING, LOG_LEVEL = "drain", "drain.undo", "tune", "tune.reset", "log_level"
 
 
 class NoSuchProcess(UserError):

@@ -19,9 +19,8 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.operating.controls import Pause, checked_duration, checked_reason
 from ingest.operations.audit import audited_control
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.declared import PAUSE, RESUME
 from ingest.operations.json_types import Time
-
-PAUSE, RESUME = "pause", "resume"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ingest.domain.errors import UserError
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import Reader, record_read_of
 from ingest.operations.backends import Backends
+from ingest.operations.declared import EXPORT, READ_DEAD_LETTER
 from ingest.operations.failed_orders.dead_letter_parts import (
     Pages,
     Part,
@@ -35,8 +36,6 @@ Exported = Mapping[tuple[str, str], str]
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
-
-READ, EXPORT = "dead_letters.read", "dead_letters.export"
 
 
 def _ignore(*_: object) -> None:
@@ -80,7 +79,7 @@ async def read(
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
     """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields, and record who reads them."""
-    await record_read_of(sources, reader, READ, selection_as_dict(selection))
+    await record_read_of(sources, reader, READ_DEAD_LETTER, selection_as_dict(selection))
     async with open_reachable(sources) as (opened, unavailable):
         pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()}, unavailable)
         found = await _write(opened.values(), pages, selection, write, limit, on_progress)

@@ -21,7 +21,7 @@ from ingest.api.http.requests import while_connected
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_state import OrderState
 from ingest.operations.audit import record_read
-from ingest.operations.stored_orders.orders import READ
+from ingest.operations.declared import READ_DOCUMENT
 
 _EVENTS = 50
 _LINES = 200
@@ -86,7 +86,7 @@ class OrderDetailPages:
             raise Problem(404, "no_document", detail)
         recorded = {"ids": [order_id]}
         audit_log = self._sources[source].audit_log
-        await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
+        await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
         if form.has("download"):
             headers = {**HEADERS, "Content-Disposition": 'attachment; filename="order.json"'}
             return web.Response(body=document, content_type="application/json", headers=headers)

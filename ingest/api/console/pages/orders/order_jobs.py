@@ -21,9 +21,9 @@ from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
 from ingest.operations.audit import record_read
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.declared import READ_DOCUMENT
 from ingest.operations.jobs.orders import OpenDecoder, order_request
 from ingest.operations.rebuilding.remap_preview import preview_remap
-from ingest.operations.stored_orders.orders import READ
 
 # Orders that a preview rebuilds from their documents.
 _SAMPLE = 50
@@ -100,7 +100,7 @@ class OrderJobPages:
                 previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
                 report = await while_connected(visit.request, previewing)
                 audit_log, recorded = self._sources[source].audit_log, selection.as_object()
-                await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
+                await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
         return self._frame.render(
             visit,
             "orders/job.html",

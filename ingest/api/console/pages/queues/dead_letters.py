@@ -14,8 +14,8 @@ from ingest.api.http.reading import reader_of
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
+from ingest.operations.declared import EXPORT, READ_DEAD_LETTER
 from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
-from ingest.operations.failed_orders.dead_letters import EXPORT, READ
 from ingest.operations.failed_orders.entry_json import shown
 
 _LONGEST_FIELD = 64 * 1024
@@ -43,7 +43,7 @@ class DeadLetterPages:
         if entry is None:
             raise failure("dead_letter_not_found", "there is no such dead letter: it was replayed, dropped or erased")
         audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
-        await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
+        await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DEAD_LETTER, recorded)
         fields = shown(entry, source, visit.caller.sees).fields
         document = fields.pop("document", None)
         return self._frame.render(
