@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from ingest.api.documentation import backfill_documentation as documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
@@ -52,8 +51,7 @@ class BackfillRoutes:
         """The next backfills, the newest first."""
         given = Parameters(request, ("limit", "cursor"))
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
-        with as_problems():
-            found = await self.jobs.newest(limit + 1, before, [JobKind.BACKFILL])
+        found = await self.jobs.newest(limit + 1, before, [JobKind.BACKFILL])
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
         return json_response(BackfillList([shown_backfill(each) for each in found[:limit]], next_cursor))
 
@@ -89,8 +87,7 @@ class BackfillRoutes:
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())
         job = number(request, "backfill", _unknown)
-        with as_problems():
-            found = await self.jobs.get(job)
+        found = await self.jobs.get(job)
         if found is None or found.kind is not JobKind.BACKFILL:
             raise _unknown()
         return found
@@ -102,14 +99,13 @@ class BackfillRoutes:
 
 @contextmanager
 def _change_problems() -> Iterator[None]:
-    with as_problems():
-        try:
-            yield
-        except operations.UnfinishedBackfill as error:
-            problem = f"the backfill {error.job} is unfinished"
-            raise failure("unfinished_backfill", problem, id=error.job) from error
-        except operations.ImpossibleChange as error:
-            raise failure("backfill_ended", str(error)) from error
+    try:
+        yield
+    except operations.UnfinishedBackfill as error:
+        problem = f"the backfill {error.job} is unfinished"
+        raise failure("unfinished_backfill", problem, id=error.job) from error
+    except operations.ImpossibleChange as error:
+        raise failure("backfill_ended", str(error)) from error
 
 
 def _unknown() -> Problem:

@@ -7,7 +7,6 @@ from typing import Any
 from aiohttp import web
 
 from ingest.api.documentation import control_documentation as documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import failure
@@ -47,8 +46,7 @@ class PauseRoutes:
     async def show(self, request: web.Request, _: Caller) -> web.Response:
         """The pause and the changed limits of the source."""
         Parameters(request, ())
-        with as_problems():
-            found, now = await self.access.read(), await self.access.record.now()
+        found, now = await self.access.read(), await self.access.record.now()
         pause = pauses.shown(found.pause_of(self.source, now), now)
         limits = controls.shown_limits(found.tunings.get(self.source))
         return json_response(ShownControls(self.source, pause, limits))
@@ -56,33 +54,30 @@ class PauseRoutes:
     async def pause(self, request: web.Request, caller: Caller) -> web.Response:
         """Pause the source."""
         body = await json_body(request, self.limits, PauseBody)
-        with as_problems():
-            wanted = body.request()
-            if body.dry_run:
-                return json_response(PauseResult(dry_run=True, source=self.source, **await self._preview()))
-            paused = (await pauses.pause(self.access, [self.source], wanted, caller.name))[self.source]
+        wanted = body.request()
+        if body.dry_run:
+            return json_response(PauseResult(dry_run=True, source=self.source, **await self._preview()))
+        paused = (await pauses.pause(self.access, [self.source], wanted, caller.name))[self.source]
         shown = pauses.shown(paused, paused.since)
         return json_response(PauseResult(dry_run=False, source=self.source, pause=shown))
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Resume the source."""
         body = await json_body(request, self.limits, ResumeBody)
-        with as_problems():
-            if body.dry_run:
-                return json_response(ResumeResult(dry_run=True, source=self.source, **await self._preview()))
-            resumed = await pauses.resume(self.access, [self.source], caller.name)
+        if body.dry_run:
+            return json_response(ResumeResult(dry_run=True, source=self.source, **await self._preview()))
+        resumed = await pauses.resume(self.access, [self.source], caller.name)
         return json_response(ResumeResult(dry_run=False, source=self.source, resumed=bool(resumed)))
 
     async def tune(self, request: web.Request, caller: Caller) -> web.Response:
         """Change the limits of the source."""
         body = await json_body(request, self.limits, TuneBody)
-        with as_problems():
-            if body.reset and (body.concurrency is not None or body.rate is not None):
-                raise InvalidControl("reset returns to the configured limits: leave concurrency and rate out")
-            if not body.reset:
-                checked_limits(body.concurrency, body.rate)
-            require_quota(caller, self.access.sources, self.source)
-            tuning = await self._tuned(body, caller)
+        if body.reset and (body.concurrency is not None or body.rate is not None):
+            raise InvalidControl("reset returns to the configured limits: leave concurrency and rate out")
+        if not body.reset:
+            checked_limits(body.concurrency, body.rate)
+        require_quota(caller, self.access.sources, self.source)
+        tuning = await self._tuned(body, caller)
         return json_response(TuneResult(body.dry_run, self.source, controls.shown_limits(tuning)))
 
     async def _tuned(self, body: TuneBody, caller: Caller) -> Tuning | None:
@@ -123,18 +118,16 @@ class WorkerRoutes:
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """The worker processes, and their controls."""
         Parameters(request, ())
-        with as_problems():
-            return json_response(await controls.overview(self.access, caller.sees))
+        return json_response(await controls.overview(self.access, caller.sees))
 
     async def drain(self, request: web.Request, caller: Caller) -> web.Response:
         """Drain worker processes, or let them begin orders again."""
         body = await json_body(request, self.limits, DrainBody)
         require_all(caller, self.access.sources)
-        with as_problems():
-            try:
-                found = await self._drained(body, caller)
-            except controls.NoSuchProcess as error:
-                raise failure("unknown_process", str(error)) from error
+        try:
+            found = await self._drained(body, caller)
+        except controls.NoSuchProcess as error:
+            raise failure("unknown_process", str(error)) from error
         return json_response(DrainResult(body.dry_run, body.target, [each.name for each in found]))
 
     async def _drained(self, body: DrainBody, caller: Caller) -> Sequence[controls.WorkerProcess]:
@@ -148,6 +141,5 @@ class WorkerRoutes:
         """Change the log level of running workers."""
         body = await json_body(request, self.limits, LogLevelBody)
         require_all(caller, self.access.sources)
-        with as_problems():
-            await controls.set_log_level(self.access, body.level, caller.name, body.host)
+        await controls.set_log_level(self.access, body.level, caller.name, body.host)
         return json_response(body)

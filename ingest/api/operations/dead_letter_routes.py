@@ -7,7 +7,6 @@ from aiohttp import web
 
 from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.downloads import download, partial_file
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem, failure
@@ -64,8 +63,7 @@ class DeadLetterRoutes:
         if after is not None and not is_entry_id(after.partition(":")[0]):
             raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
         selection = selection_in(given, EntryKind.DEAD_LETTERS)
-        with as_problems():
-            pages, missing = await exported(self.dead_letters, selection, self.source, file_format, after)
+        pages, missing = await exported(self.dead_letters, selection, self.source, file_format, after)
         recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
         await record_read([self.audit_log], reader_of(request, caller), EXPORT, recorded)
         name, headers = partial_file("dead-letters", file_format, missing)
@@ -74,8 +72,7 @@ class DeadLetterRoutes:
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One dead letter with all its fields."""
         Parameters(request, ())
-        with as_problems():
-            entry = await self.dead_letters.get(request.match_info["entry"])
+        entry = await self.dead_letters.get(request.match_info["entry"])
         if entry is None:
             raise failure("dead_letter_not_found", "there is no dead letter with this ID")
         selection = {"ids": [entry.entry_id], "order_id": entry.order_id}

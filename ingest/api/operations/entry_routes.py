@@ -9,7 +9,6 @@ from aiohttp import web
 from msgspec import UNSET
 
 from ingest.api.documentation import entry_documentation as documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.requests import BodyLimits, json_body
@@ -80,8 +79,7 @@ class EntryRoutes:
         given = Parameters(request, ("limit", "cursor", *CRITERIA), REPEATED[self.kind])
         limit, after = given.limit(_LIMIT, _MOST), position_in(self.entries, given.text("cursor"))
         selection = selection_in(given, self.kind)
-        with as_problems():
-            page = await self.entries.page(selection, after, limit)
+        page = await self.entries.page(selection, after, limit)
         found = [listed(entry, self.source) for entry in page.entries]
         next_cursor = None if page.next is None else cursor_of(page.next)
         missing = _missing(page.missing)
@@ -90,32 +88,30 @@ class EntryRoutes:
     async def grouped(self, request: web.Request, _: Caller) -> web.Response:
         """The entries by reason and error shape."""
         Parameters(request, ())
-        with as_problems():
-            return json_response(shown_groups(await self.groups.of(self.kind, [self.source])))
+        return json_response(shown_groups(await self.groups.of(self.kind, [self.source])))
 
     async def change(self, kind: JobKind, request: web.Request, caller: Caller) -> web.Response:
         """Change the entries that a request selects, or only count them."""
         body = await json_body(request, self.limits, _BODIES[self.kind])
         selection = body.selection()
-        with as_problems():
-            if body.dry_run:
-                survey = await self.entries.survey(selection)
-                missing = _missing(survey.unavailable)
-                return json_response(
-                    EntryChange(
-                        dry_run=True,
-                        count=survey.count,
-                        missing_partitions=missing,
-                        reasons=dict(survey.reasons),
-                    )
+        if body.dry_run:
+            survey = await self.entries.survey(selection)
+            missing = _missing(survey.unavailable)
+            return json_response(
+                EntryChange(
+                    dry_run=True,
+                    count=survey.count,
+                    missing_partitions=missing,
+                    reasons=dict(survey.reasons),
                 )
-            recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
-            async with audited(self.audit_log, caller.name, DECLARED[kind], recorded) as operation:
+            )
+        recorded = {**_ALWAYS_RECORDED, **selection_as_dict(selection)}
+        async with audited(self.audit_log, caller.name, DECLARED[kind], recorded) as operation:
 
-                def count(change: Change) -> None:
-                    operation.count = change.done
+            def count(change: Change) -> None:
+                operation.count = change.done
 
-                change = await self.entries.change(kind, selection, actor=caller.name, on_progress=count)
+            change = await self.entries.change(kind, selection, actor=caller.name, on_progress=count)
         gone = change.gone if self.kind is EntryKind.DEAD_LETTERS else UNSET
         missing = _missing(change.unavailable)
         return json_response(EntryChange(dry_run=False, count=change.done, missing_partitions=missing, gone=gone))

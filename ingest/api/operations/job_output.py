@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from ingest.api.http.downloads import download
-from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.routing import Caller
@@ -29,8 +28,7 @@ async def output_response(
     """
     if job.output_until is None:
         raise failure("job_state", f"the job {job.id} has no file: only an export that is done has one")
-    with as_problems():
-        count, _ = await output.parts(job.id)
+    count, _ = await output.parts(job.id)
     if not count or job.output_until <= datetime.now(UTC):
         raise failure("job_output_expired", "the file was deleted: start another export")
     file_format = job.request.selection[FORMAT]

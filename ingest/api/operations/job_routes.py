@@ -8,7 +8,6 @@ import msgspec
 from aiohttp import web
 
 from ingest.api.documentation import job_documentation as documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
@@ -73,25 +72,22 @@ class JobRoutes:
         """The next jobs, the newest first."""
         given = Parameters(request, ("limit", "cursor"))
         limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
-        with as_problems():
-            found = await self.jobs.newest(limit + 1, before)
+        found = await self.jobs.newest(limit + 1, before)
         next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
         return json_response(JobList([shown(each, caller.sees) for each in found[:limit]], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
         body = await json_body(request, self.limits, JobBody)
-        with as_problems():
-            wanted = await self._request(body)
-            added = await operations.start(self.jobs, wanted, caller.name)
+        wanted = await self._request(body)
+        added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
         return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
-        with as_problems():
-            result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
+        result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
         return json_response(shown_with(result, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -127,8 +123,7 @@ class JobRoutes:
     async def _found(self, request: web.Request) -> Job:
         Parameters(request, ())
         job = number(request, "job", _unknown)
-        with as_problems():
-            found = await self.jobs.get(job)
+        found = await self.jobs.get(job)
         if found is None:
             raise _unknown()
         return found
@@ -137,11 +132,10 @@ class JobRoutes:
         found = await self._found(request)
         if found.kind is JobKind.BACKFILL and change is operations.resume:
             raise failure("job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
-        with as_problems():
-            try:
-                return await change(self.jobs, found, caller.name)
-            except operations.ImpossibleChange as error:
-                raise failure("job_state", str(error)) from error
+        try:
+            return await change(self.jobs, found, caller.name)
+        except operations.ImpossibleChange as error:
+            raise failure("job_state", str(error)) from error
 
 
 def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:

@@ -8,7 +8,6 @@ from msgspec import UNSET, UnsetType
 
 from ingest.api.documentation.documentation import Documentation
 from ingest.api.documentation.operations_documentation import paging
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.routing import Caller, Route
@@ -60,8 +59,7 @@ class QueueRoutes:
     async def state(self, request: web.Request, _: Caller) -> web.Response:
         """Depth, pending entries, retries, dead letters, and the age of the oldest order."""
         Parameters(request, ())
-        with as_problems():
-            partitions = await self.monitor.partitions()
+        partitions = await self.monitor.partitions()
         total = total_of(partitions.values())
         shown = dict(sorted(partitions.items())) if len(partitions) > 1 else UNSET
         state = {each.name: getattr(total, each.name) for each in fields(total)}
@@ -71,7 +69,6 @@ class QueueRoutes:
         """The consumers of the group, by name."""
         given = Parameters(request, ("limit", "cursor"))
         limit, after = given.limit(_LIMIT, _MOST), given.cursor(str) or ""
-        with as_problems():
-            consumers = [each for each in await self.monitor.consumers() if each.name > after]
+        consumers = [each for each in await self.monitor.consumers() if each.name > after]
         next_cursor = cursor_of(consumers[limit - 1].name) if len(consumers) > limit else None
         return json_response(_ConsumerPage(consumers[:limit], next_cursor))

@@ -9,7 +9,6 @@ import msgspec
 from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.routing import Caller, Route
@@ -60,7 +59,6 @@ class SourceRoutes:
         """The sources that the caller may use, by name."""
         Parameters(request, ())
         names = [name for name in sorted(self.monitors) if caller.may_use(name)]
-        with as_problems():
-            states = await asyncio.gather(*(self.monitors[name].state() for name in names))
+        states = await asyncio.gather(*(self.monitors[name].state() for name in names))
         shown = [response_of(ShownSource, each, name=name) for name, each in zip(names, states, strict=True)]
         return json_response(SourceList(shown))

@@ -8,7 +8,6 @@ from aiohttp import web
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, time_in, time_value
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.operations.audit_routes import permitted_sources
 from ingest.domain.operating.audited_operation import AuditFilter
@@ -37,8 +36,7 @@ class AuditPages:
         actor, action, before = form.text("actor"), form.text("action"), cursor_in(form, int)
         since, until = time_in(form, "since", "From"), time_in(form, "until", "Until")
         selection = AuditFilter(permitted_sources(chosen, visit.caller), actor or None, action or None, since, until)
-        with as_problems():
-            found = await audited_operations(self._pool, selection, _LIMIT + 1, before)
+        found = await audited_operations(self._pool, selection, _LIMIT + 1, before)
         values = {
             "source": chosen[0] if chosen else None,
             "actor": actor or None,

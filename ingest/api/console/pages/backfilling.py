@@ -9,7 +9,6 @@ from ingest.api.console.forms import Form
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, invalid, number_in, source_in, time_in, time_value
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import failure
 from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
@@ -45,9 +44,8 @@ class BackfillingPages:
         source = source_in(visit, form, self._settings)
         before = cursor_in(form, int)
         settings = self._settings[source]
-        with as_problems():
-            found = await Jobs(self._access.pool, source).newest(_LIMIT + 1, before, [JobKind.BACKFILL])
-            poll = (await read_polls(self._access.pool, [source])).get(source)
+        found = await Jobs(self._access.pool, source).newest(_LIMIT + 1, before, [JobKind.BACKFILL])
+        poll = (await read_polls(self._access.pool, [source])).get(source)
         path = "/console/sources/backfills"
         return self._frame.render(
             visit,
@@ -66,8 +64,7 @@ class BackfillingPages:
         source = source_in(visit, form, self._settings)
         self._require_list(source)
         request = _request(form)
-        with as_problems():
-            unfinished = await Jobs(self._access.pool, source).unfinished_backfill()
+        unfinished = await Jobs(self._access.pool, source).unfinished_backfill()
         values = {
             "source": source,
             "since": time_value(request.since),
@@ -84,8 +81,7 @@ class BackfillingPages:
         self._require_list(source)
         request, jobs = _request(visit.form), Jobs(self._access.pool, source)
         try:
-            with as_problems():
-                added = await operations.start(jobs, request.as_job(), visit.caller.name)
+            added = await operations.start(jobs, request.as_job(), visit.caller.name)
         except operations.UnfinishedBackfill as error:
             path = url("/jobs/show", id=error.job)
             return self._frame.redirect(visit, path, "This backfill of the source is unfinished.", is_error=True)

@@ -60,8 +60,7 @@ class JobPages:
         form = inputs_of(visit)
         names = sources_in(visit, form, self._access.sources)
         before = cursor_in(form, int)
-        with as_problems():
-            found = await newest_jobs(self._access.pool, names, _LIMIT + 1, before)
+        found = await newest_jobs(self._access.pool, names, _LIMIT + 1, before)
         chosen = {"source": form.text("source") or None}
         return {
             "choices": choices_of(visit.permitted(sorted(self._access.sources))),
@@ -77,8 +76,7 @@ class JobPages:
         job = await self._job(visit)
         # A stream calls this once a second, and is one read.
         reader = None if _IS_READ in visit.request else reader_of(visit.request, visit.caller)
-        with as_problems():
-            preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
+        preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
         if preview is not None:
             visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
@@ -114,9 +112,8 @@ class JobPages:
         return self._frame.redirect(visit, url("/jobs/show", id=job.id), message, is_error=is_error)
 
     async def _job(self, visit: Visit) -> Job:
-        with as_problems():
-            names = visit.permitted(sorted(self._access.sources))
-            found = await find_job(self._access.pool, names, job_id_in(inputs_of(visit)))
+        names = visit.permitted(sorted(self._access.sources))
+        found = await find_job(self._access.pool, names, job_id_in(inputs_of(visit)))
         if found is None:
             raise Problem(404, "no_such_job", "there is no such job")
         return found

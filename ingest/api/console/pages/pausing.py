@@ -8,7 +8,6 @@ from ingest.api.console.forms import Form
 from ingest.api.console.frame import Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, sources_in
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.operations.concerned_sources import require_quota
 from ingest.domain.durations import parse_duration
 from ingest.operations.control import controls, pauses
@@ -44,32 +43,28 @@ class PausingPages:
 
     async def _preview(self, visit: Visit, template: str) -> web.StreamResponse:
         names = sources_in(visit, inputs_of(visit), self._access.sources)
-        with as_problems():
-            found = await pauses.preview(self._access, names)
+        found = await pauses.preview(self._access, names)
         return self._frame.render(visit, template, sources=found)
 
     async def _pause(self, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, visit.form, self._access.sources)
-        with as_problems():
-            request = pauses.PauseRequest(
-                _seconds(visit.form),
-                visit.form.text("reason"),
-                rejects_orders=visit.form.has("rejects_orders"),
-                holds_polls=visit.form.has("holds_polls"),
-            )
-            await pauses.pause(self._access, names, request, visit.caller.name)
+        request = pauses.PauseRequest(
+            _seconds(visit.form),
+            visit.form.text("reason"),
+            rejects_orders=visit.form.has("rejects_orders"),
+            holds_polls=visit.form.has("holds_polls"),
+        )
+        await pauses.pause(self._access, names, request, visit.caller.name)
         return self._back(visit, names, f"{_listed(names)} paused. Requests in flight finish.")
 
     async def _resume(self, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, visit.form, self._access.sources)
-        with as_problems():
-            resumed = await pauses.resume(self._access, names, visit.caller.name)
+        resumed = await pauses.resume(self._access, names, visit.caller.name)
         return self._back(visit, names, f"{_listed(resumed)} resumed." if resumed else "No source was paused.")
 
     async def _preview_tune(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, inputs_of(visit))
-        with as_problems():
-            current = (await self._access.read()).tunings.get(source)
+        current = (await self._access.read()).tunings.get(source)
         configured = self._settings[source]
         return self._frame.render(visit, "pausing/tune.html", source=source, tuning=current, configured=configured)
 
@@ -77,22 +72,20 @@ class PausingPages:
         source = self._tuned_in(visit, visit.form)
         concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
         rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
-        with as_problems():
-            tuned = await controls.tune(
-                self._access,
-                source,
-                visit.caller.name,
-                concurrency=None if concurrency is None else int(concurrency),
-                rate=rate,
-            )
+        tuned = await controls.tune(
+            self._access,
+            source,
+            visit.caller.name,
+            concurrency=None if concurrency is None else int(concurrency),
+            rate=rate,
+        )
         changed = [f"concurrency {tuned.concurrency}"] if tuned.concurrency is not None else []
         changed += [f"rate {tuned.rate:g}/s"] if tuned.rate is not None else []
         return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")
 
     async def _reset(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, visit.form)
-        with as_problems():
-            await controls.reset_tuning(self._access, source, visit.caller.name)
+        await controls.reset_tuning(self._access, source, visit.caller.name)
         return self._back(visit, [source], "The configured limits apply again.")
 
     def _tuned_in(self, visit: Visit, form: Form) -> str:

@@ -13,7 +13,6 @@ from aiohttp import web
 from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, order_id_in, source_in, sources_in
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
@@ -49,14 +48,13 @@ class OrderDetailPages:
         order_id = order_id_in(form)
         before = cursor_in(form, datetime)
         names = sources_in(visit, form, self._sources)
-        with as_problems():
-            locating = asyncio.gather(*(self._sources[name].orders.locate(order_id) for name in names))
-            states = await while_connected(visit.request, locating)
-            known = [state for state in states if state.is_known]
-            if len(known) != 1:
-                return self._several(visit, order_id, names, known or [each for each in states if not each.searched])
-            [state] = known
-            history = await self._sources[state.source].orders.history(order_id, before, _EVENTS)
+        locating = asyncio.gather(*(self._sources[name].orders.locate(order_id) for name in names))
+        states = await while_connected(visit.request, locating)
+        known = [state for state in states if state.is_known]
+        if len(known) != 1:
+            return self._several(visit, order_id, names, known or [each for each in states if not each.searched])
+        [state] = known
+        history = await self._sources[state.source].orders.history(order_id, before, _EVENTS)
         about = {"source": state.source, "id": order_id}
         path = f"{ROOT}/orders/show"
         return self._frame.render(
@@ -79,8 +77,7 @@ class OrderDetailPages:
     async def _document(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
         order_id, source = order_id_in(form), source_in(visit, form, self._sources)
-        with as_problems():
-            document = await self._sources[source].orders.document(order_id)
+        document = await self._sources[source].orders.document(order_id)
         if document is None:
             detail = "no document of this order is stored: set INGEST_KEEP_DOCUMENT to keep the documents of new orders"
             raise Problem(404, "no_document", detail)

@@ -10,7 +10,6 @@ from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
 from ingest.api.operations.job_routes import LooksForJobs
@@ -92,15 +91,14 @@ class OrderJobPages:
                 criteria=described(selection),
             )
         source = self._source_in(visit, form)
-        with as_problems():
-            total = await self._count(source, selection)
-            report = None
-            if kind is JobKind.REMAP:
-                backends, decoder = self._access.sources[source], self._decoders[source]
-                previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
-                report = await while_connected(visit.request, previewing)
-                audit_log, recorded = self._sources[source].audit_log, selection.as_object()
-                await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
+        total = await self._count(source, selection)
+        report = None
+        if kind is JobKind.REMAP:
+            backends, decoder = self._access.sources[source], self._decoders[source]
+            previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
+            report = await while_connected(visit.request, previewing)
+            audit_log, recorded = self._sources[source].audit_log, selection.as_object()
+            await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
         return self._frame.render(
             visit,
             "orders/job.html",
@@ -127,8 +125,7 @@ class OrderJobPages:
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
         request = order_request(kind, filter_in(visit.form), total=None if total is None else int(total), rate=rate)
         connections = self._sources[source]
-        with as_problems():
-            added = await operations.start(connections.jobs, request, visit.caller.name)
+        added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

@@ -8,7 +8,6 @@ from ingest.api.console.frame import HEADERS, Frame, Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.http.downloads import download, partial_file
-from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
 from ingest.api.source_connections import SourceConnections
@@ -38,8 +37,7 @@ class DeadLetterPages:
     async def _show(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
         source = source_in(visit, form, self._sources)
-        with as_problems():
-            entry = await self._sources[source].dead_letters.get(form.text("id"))
+        entry = await self._sources[source].dead_letters.get(form.text("id"))
         if entry is None:
             raise failure("dead_letter_not_found", "there is no such dead letter: it was replayed, dropped or erased")
         audit_log, recorded = self._sources[source].audit_log, {"ids": [entry.entry_id], "order_id": entry.order_id}
@@ -59,8 +57,7 @@ class DeadLetterPages:
         form = inputs_of(visit)
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         file_format = "csv" if form.text("format") == "csv" else "jsonl"
-        with as_problems():
-            parts, missing = await exported(self._sources[source].dead_letters, chosen.selection(), source, file_format)
+        parts, missing = await exported(self._sources[source].dead_letters, chosen.selection(), source, file_format)
         audit_log = self._sources[source].audit_log
         recorded = {**selection_as_dict(chosen.selection()), "format": file_format}
         await record_read([audit_log], reader_of(visit.request, visit.caller), EXPORT, recorded)

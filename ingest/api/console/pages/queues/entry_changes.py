@@ -13,7 +13,6 @@ from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import ACTIONS, EntryAction
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.operations.job_routes import LooksForJobs
 from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.jobs import JobKind, JobRequest
@@ -66,8 +65,7 @@ class EntryChangePages:
             raise invalid("Selection", "choose at least one entry")
         if action.kind is JobKind.EXPORT and chosen.ids:
             raise invalid("Selection", "choose dead letters by other criteria than IDs")
-        with as_problems():
-            count = await self._counts.of(source, action.entries, chosen.selection())
+        count = await self._counts.of(source, action.entries, chosen.selection())
         values = {**chosen.values(), "source": source}
         return {
             "action": action,
@@ -84,9 +82,8 @@ class EntryChangePages:
         form = visit.form
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         connections = self._sources[source]
-        with as_problems():
-            request = await _request(connections.entries[action.entries], action.kind, form, chosen)
-            added = await operations.start(connections.jobs, request, visit.caller.name)
+        request = await _request(connections.entries[action.entries], action.kind, form, chosen)
+        added = await operations.start(connections.jobs, request, visit.caller.name)
         self._runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

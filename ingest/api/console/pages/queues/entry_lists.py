@@ -12,7 +12,6 @@ from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import actions_of
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.operations.selections import position_in
 from ingest.api.source_connections import SourceConnections
@@ -87,8 +86,7 @@ class EntryListPage:
         return {"kind": self._kind, "actions": actions_of(self._kind)}
 
     async def _grouped(self, names: Sequence[str]) -> Any:
-        with as_problems():
-            return await self._groups.of(self._kind, names, wait=_WAIT)
+        return await self._groups.of(self._kind, names, wait=_WAIT)
 
 
 async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> EntryPage:
@@ -96,10 +94,9 @@ async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> En
     selection, found = chosen.selection(), list[FailedEntry]()
     most = _LIMIT if chosen.is_everything else _EXAMINED
     ends_at = time.monotonic() + _SEARCH_SECONDS
-    with as_problems():
-        while True:
-            page = await entries.page(selection, after, most)
-            found += page.entries
-            after = page.next
-            if after is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
-                return page._replace(entries=found)
+    while True:
+        page = await entries.page(selection, after, most)
+        found += page.entries
+        after = page.next
+        if after is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
+            return page._replace(entries=found)
