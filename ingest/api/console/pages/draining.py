@@ -4,23 +4,19 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid
+from ingest.api.console.parts import Pages
 from ingest.api.operations.concerned_sources import require_all
 from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.operations.control import controls
-from ingest.operations.control.control_access import ControlAccess
 
 
-class DrainingPages:
+class DrainingPages(Pages):
     """`/console/workers/drain`, `/undrain` and `/log-level`. They concern all sources, so a limited key may not use them."""
 
-    def __init__(self, frame: Frame, access: ControlAccess) -> None:
-        self._frame = frame
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/workers/drain", self._preview, "drain"),
             Page("POST", "/workers/drain", self._drain, "drain"),

@@ -6,9 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
-from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, ROOT, Page, Visit
 from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, job_id_in, sources_in
-from ingest.api.console.live import LiveData
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
@@ -18,7 +18,6 @@ from ingest.api.operations.job_output import output_response
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
-from ingest.operations.control.control_access import ControlAccess
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs, find_job, newest_jobs
 
@@ -38,16 +37,11 @@ NAMES = {
 }
 
 
-class JobPages:
+class JobPages(Pages):
     """`/console/jobs` and the pages below it."""
 
-    def __init__(self, frame: Frame, live: LiveData, access: ControlAccess) -> None:
-        self._frame = frame
-        self._live = live
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             self._live.page("jobs", "/jobs", "jobs/list", self._list_model, "jobs.list"),
             self._live.page("job", "/jobs/show", "jobs/show", self._job_model, "jobs.show", is_large=True),

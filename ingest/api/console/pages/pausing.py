@@ -1,30 +1,24 @@
 """Pauses and resumes sources, and changes the limits of a running source, each after a preview."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, sources_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.operations.concerned_sources import require_quota
 from ingest.domain.durations import parse_duration
 from ingest.operations.control import controls, pauses
-from ingest.operations.control.control_access import ControlAccess
-from ingest.settings import Settings
 
 
-class PausingPages:
+class PausingPages(Pages):
     """`/console/sources/pause`, `/resume` and `/tune`."""
 
-    def __init__(self, frame: Frame, access: ControlAccess, settings: Mapping[str, Settings]) -> None:
-        self._frame = frame
-        self._access = access
-        self._settings = settings
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/sources/pause", self._preview_pause, "pause"),
             Page("POST", "/sources/pause", self._pause, "pause"),
@@ -65,7 +59,7 @@ class PausingPages:
     async def _preview_tune(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, inputs_of(visit))
         current = (await self._access.read()).tunings.get(source)
-        configured = self._settings[source]
+        configured = self._parts.settings_of[source]
         return self._frame.render(visit, "pausing/tune.html", source=source, tuning=current, configured=configured)
 
     async def _tune(self, visit: Visit) -> web.StreamResponse:

@@ -1,20 +1,19 @@
 """Fetches orders again and erases orders, each after a preview that shows which orders it concerns."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, source_in
 from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.problems import Problem
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderPosition
-from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.rebuilding.refetch import refetch
 from ingest.operations.stored_orders.orders import erase
 
@@ -23,16 +22,11 @@ MOST_ORDERS = 1_000
 _SHOWN = 50
 
 
-class OrderChangePages:
+class OrderChangePages(Pages):
     """`/console/orders/refetch` and `/console/orders/erase`."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections], access: ControlAccess) -> None:
-        self._frame = frame
-        self._sources = sources
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/orders/refetch", self._preview_refetch, "orders.refetch"),
             Page("POST", "/orders/refetch", self._refetch, "orders.refetch"),

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, ROOT, Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, order_id_in, source_in, sources_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_state import OrderState
 from ingest.operations.audit import record_read
 from ingest.operations.declared import READ_DOCUMENT
@@ -29,15 +29,11 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-class OrderDetailPages:
+class OrderDetailPages(Pages):
     """`/console/orders/show` and `/console/orders/document`."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections]) -> None:
-        self._frame = frame
-        self._sources = sources
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/orders/show", self._show, "orders.show", is_large=True),
             Page("GET", "/orders/document", self._document, "orders.read", is_large=True),

@@ -1,47 +1,30 @@
 """Has workers preview which fields a fetch would change, and fetches the previewed orders again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import job_id_in, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import filter_in
 from ingest.api.console.pages.orders.order_changes import ids_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.problems import Problem
-from ingest.api.operations.job_routes import LooksForJobs
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.operations import jobs as operations
-from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.orders import MOST_SAMPLE, USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.rebuilding.refetch import refetch
 from ingest.store.jobs import find_job
 
 
-class OrderPreviewPages:
-    """`/console/orders/preview` and the page below it. The page of the job shows the preview.
-
-    Args:
-        frame: Renders them.
-        sources: The connections of each source.
-        access: The access to the database.
-        runs: Runs the jobs that are requested here, except previews.
-    """
-
-    def __init__(
-        self, frame: Frame, sources: Mapping[str, SourceConnections], access: ControlAccess, runs: LooksForJobs
-    ) -> None:
-        self._frame = frame
-        self._sources = sources
-        self._access = access
-        self._runs = runs
+class OrderPreviewPages(Pages):
+    """`/console/orders/preview` and the page below it. The page of the job shows the preview."""
 
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("POST", "/orders/preview", self._preview, "orders.preview"),
             Page("POST", "/orders/preview/refetch", self._refetch, "orders.enqueue"),
@@ -72,7 +55,7 @@ class OrderPreviewPages:
         total = None if preview is None else preview.count
         request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
         added = await operations.start(connections.jobs, request, visit.caller.name)
-        self._runs.look()
+        self._parts.runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
 

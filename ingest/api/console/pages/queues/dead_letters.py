@@ -1,16 +1,16 @@
 """The pages that show all fields of one dead letter, and download many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import HEADERS, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
+from ingest.api.console.parts import Pages
 from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.problems import failure
 from ingest.api.http.reading import reader_of
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import record_read
 from ingest.operations.declared import EXPORT, READ_DEAD_LETTER
@@ -20,15 +20,11 @@ from ingest.operations.failed_orders.entry_json import shown
 _LONGEST_FIELD = 64 * 1024
 
 
-class DeadLetterPages:
+class DeadLetterPages(Pages):
     """The pages of dead letters that retries do not have."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections]) -> None:
-        self._frame = frame
-        self._sources = sources
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/dead-letters/show", self._show, "dead_letters.read", is_large=True),
             Page("GET", "/dead-letters/export", self._export, "dead_letters.export"),

@@ -11,14 +11,13 @@ from ingest.api.console.inputs import choices_of, inputs_of, sources_in
 from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import actions_of
+from ingest.api.console.parts import ConsoleParts, Pages
 from ingest.api.console.templating import url
 from ingest.api.http.parameters import cursor_of
 from ingest.api.operations.selections import position_in
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import FailedEntry
 from ingest.operations.failed_orders.entries import EntryPage, FailedEntries
-from ingest.operations.failed_orders.group_surveys import GroupSurveys
 
 _LIMIT = 100
 # Entries that one step examines, and the seconds that a page may take for a filter that few entries match.
@@ -28,26 +27,17 @@ _SEARCH_SECONDS = 0.2
 _WAIT = 0.1
 
 
-class EntryListPage:
+class EntryListPage(Pages):
     """`/console/dead-letters` or `/console/retries`."""
 
-    def __init__(
-        self,
-        kind: EntryKind,
-        frame: Frame,
-        live: LiveData,
-        sources: Mapping[str, SourceConnections],
-        groups: GroupSurveys,
-    ) -> None:
+    def __init__(self, kind: EntryKind, frame: Frame, live: LiveData, parts: ConsoleParts) -> None:
+        super().__init__(frame, live, parts)
         self._kind = kind
-        self._frame = frame
-        self._sources = sources
-        self._groups = groups
         self._events = f"{kind.noun.replace(' ', '-')}-groups"
         live.add(self._events, self._groups_part, f"{self._kind}.groups")
 
     def pages(self) -> Sequence[Page]:
-        """The page."""
+        """See `Pages`."""
         return [Page("GET", f"/{self._kind.path}", self._list, f"{self._kind}.list")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
@@ -86,7 +76,7 @@ class EntryListPage:
         return {"kind": self._kind, "actions": actions_of(self._kind)}
 
     async def _grouped(self, names: Sequence[str]) -> Any:
-        return await self._groups.of(self._kind, names, wait=_WAIT)
+        return await self._parts.groups.of(self._kind, names, wait=_WAIT)
 
 
 async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> EntryPage:
