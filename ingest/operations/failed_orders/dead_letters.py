@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import UserError
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import Reader, record_read_of
 from ingest.operations.backends import Backends
@@ -174,8 +175,8 @@ async def replay(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.change`."""
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
         dead_letters = DeadLetters(client, layout, group=backends.group, on_wait=on_wait)
-        return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
+        return await dead_letters.change(JobKind.REPLAY, selection, newest=newest, on_progress=on_progress)

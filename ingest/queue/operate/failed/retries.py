@@ -7,7 +7,6 @@ repeated. If the process dies here, the earlier partitions and pages are done an
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from redis.asyncio import Redis
@@ -15,6 +14,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.failed.partition_dead_letters import Change
@@ -112,28 +112,15 @@ class Retries:
         newest = {queue: f"{now}-0" for queue, (_, now) in reached.found.items()}
         return TotalRetrySurvey(found, newest, reached.missing)
 
-    async def run_now(
-        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[Change], None] = lambda _: None
-    ) -> Change:
-        """Let retries that match, or that a survey has found, be due now. See `PartitionRetries.run_now`."""
-        return await self._change(PartitionRetries.run_now, selected, on_progress)
-
-    async def dead_letter(
+    async def change(
         self,
+        kind: JobKind,
         selected: Selection | TotalRetrySurvey,
-        actor: str,
+        actor: str = "",
         *,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Move retries that match, or that a survey has found, to the dead letters. See `PartitionRetries.dead_letter`."""
-        return await self._change(partial(PartitionRetries.dead_letter, actor=actor), selected, on_progress)
-
-    async def _change(
-        self,
-        change: Callable[..., Awaitable[int]],
-        selected: Selection | TotalRetrySurvey,
-        on_progress: Callable[[Change], None],
-    ) -> Change:
+        """Change retries that match, or that a survey has found. See `PartitionRetries.change`."""
         if isinstance(selected, Selection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(Change()))
         reached = await self.reached(PartitionRetries.count)
@@ -142,7 +129,7 @@ class Retries:
             if not survey.names:
                 continue
             if queue in reached.found:
-                done += await change(reached.found[queue][0], survey, on_progress=progress.note)
+                done += await reached.found[queue][0].change(kind, survey, actor, on_progress=progress.note)
                 progress.end_part()
             elif lost := [each for each in reached.missing if each.queue == queue]:
                 raise QueueUnavailable(lost[0].text)
