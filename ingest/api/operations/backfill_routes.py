@@ -9,18 +9,18 @@ from aiohttp import web
 
 from ingest.api.documentation import backfill_documentation as documentation
 from ingest.api.http.json_responses import json_response
-from ingest.api.http.parameters import Parameters, cursor_of
-from ingest.api.http.problems import Problem, failure
+from ingest.api.http.problems import failure
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.backfill_body import BackfillBody
-from ingest.api.operations.job_routes import BeforeJob, number
+from ingest.api.operations.job_routes import job_in, number, page_of
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.shown import BackfillList, shown_backfill
 from ingest.store.jobs import Jobs
 
-_LIMIT, _MOST = 100, 500
+_KINDS = (JobKind.BACKFILL,)
+_UNKNOWN = "backfill_not_found", "there is no backfill with this number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,8 @@ class BackfillRoutes:
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:
         """The next backfills, the newest first."""
-        given = Parameters(request, ("limit", "cursor"))
-        limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
-        found = await self.jobs.newest(limit + 1, before, [JobKind.BACKFILL])
-        next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(BackfillList([shown_backfill(each) for each in found[:limit]], next_cursor))
+        found, next_cursor = await page_of(self.jobs, request, _KINDS)
+        return json_response(BackfillList([shown_backfill(each) for each in found], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a backfill that waits for a worker process."""
@@ -77,7 +74,7 @@ class BackfillRoutes:
 
     async def resume(self, request: web.Request, caller: Caller) -> web.Response:
         """Let a cancelled or failed backfill wait for a worker process again."""
-        number(request, "backfill", _unknown)
+        number(request, "backfill", _UNKNOWN)
         self._require_list()
         found = await self._found(request)
         with _change_problems():
@@ -85,12 +82,7 @@ class BackfillRoutes:
         return json_response(shown_backfill(resumed), 202)
 
     async def _found(self, request: web.Request) -> Job:
-        Parameters(request, ())
-        job = number(request, "backfill", _unknown)
-        found = await self.jobs.get(job)
-        if found is None or found.kind is not JobKind.BACKFILL:
-            raise _unknown()
-        return found
+        return await job_in(self.jobs, request, "backfill", _UNKNOWN, _KINDS)
 
     def _require_list(self) -> None:
         if not self.has_list:
@@ -106,7 +98,3 @@ def _change_problems() -> Iterator[None]:
         raise failure("unfinished_backfill", problem, id=error.job) from error
     except operations.ImpossibleChange as error:
         raise failure("backfill_ended", str(error)) from error
-
-
-def _unknown() -> Problem:
-    return failure("backfill_not_found", "there is no backfill with this number")

@@ -1,6 +1,6 @@
 """Routes that start, list, show, cancel and resume jobs. Processes of the HTTP API run them, and workers run previews."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -28,7 +28,8 @@ from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
 _LONGEST_ID = 18
-BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_UNKNOWN = "job_not_found", "there is no job with this number"
 _Change = Callable[[Jobs, Job, str], Awaitable[Job]]
 
 
@@ -70,11 +71,8 @@ class JobRoutes:
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The next jobs, the newest first."""
-        given = Parameters(request, ("limit", "cursor"))
-        limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
-        found = await self.jobs.newest(limit + 1, before)
-        next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(JobList([shown(each, caller.sees) for each in found[:limit]], next_cursor))
+        found, next_cursor = await page_of(self.jobs, request)
+        return json_response(JobList([shown(each, caller.sees) for each in found], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
@@ -121,12 +119,7 @@ class JobRoutes:
         return order_request(kind, body.stored_orders(), rate=body.rate)
 
     async def _found(self, request: web.Request) -> Job:
-        Parameters(request, ())
-        job = number(request, "job", _unknown)
-        found = await self.jobs.get(job)
-        if found is None:
-            raise _unknown()
-        return found
+        return await job_in(self.jobs, request, "job", _UNKNOWN)
 
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
         found = await self._found(request)
@@ -138,13 +131,30 @@ class JobRoutes:
             raise failure("job_state", str(error)) from error
 
 
-def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:
-    """Return the number in the path. Raises the problem of an unknown one if it is no number."""
+async def page_of(
+    jobs: Jobs, request: web.Request, kinds: Collection[JobKind] = tuple(JobKind)
+) -> tuple[Sequence[Job], str | None]:
+    """Return the jobs of the page that is requested, the newest first, and the cursor of the next page."""
+    given = Parameters(request, ("limit", "cursor"))
+    limit, before = given.limit(_LIMIT, _MOST), given.cursor(_BeforeJob)
+    found = await jobs.newest(limit + 1, before, kinds)
+    return found[:limit], cursor_of(found[limit - 1].id) if len(found) > limit else None
+
+
+def number(request: web.Request, name: str, unknown: tuple[str, str]) -> int:
+    """Return the number in the path. Raises the failure of an unknown one if it is no number."""
     text = request.match_info[name]
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
-        raise unknown()
+        raise failure(*unknown)
     return int(text)
 
 
-def _unknown() -> Problem:
-    return failure("job_not_found", "there is no job with this number")
+async def job_in(
+    jobs: Jobs, request: web.Request, name: str, unknown: tuple[str, str], kinds: Collection[JobKind] = tuple(JobKind)
+) -> Job:
+    """Return the job of these kinds with the number in the path. Raises the failure of an unknown one."""
+    Parameters(request, ())
+    found = await jobs.get(number(request, name, unknown))
+    if found is None or found.kind not in kinds:
+        raise failure(*unknown)
+    return found

@@ -40,11 +40,11 @@ _MOVED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Survey(Generic[_Newest]):
-    """The dead letters that match a selection at one moment.
+    """The dead letters or retries that match a selection at one moment.
 
     Attributes:
         reasons: how many there are for each reason.
-        missing: IDs in the selection that no dead letter has.
+        missing: IDs in the selection that none of them has.
         newest: the ID of the newest dead letter, or of each partition's, by the name of its queue. Replays and drops stop there, so
             that an order that fails again in that time is not moved twice by one command.
         unavailable: partitions that cannot be read.
@@ -57,7 +57,7 @@ class Survey(Generic[_Newest]):
 
     @property
     def count(self) -> int:
-        """How many dead letters match."""
+        """How many match."""
         return sum(self.reasons.values())
 
 

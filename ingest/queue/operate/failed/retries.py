@@ -5,19 +5,18 @@ repeated. If the process dies here, the earlier partitions and pages are done an
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.failed.partition_dead_letters import Change
+from ingest.queue.operate.failed.partition_dead_letters import Change, Survey
 from ingest.queue.operate.failed.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 
@@ -25,33 +24,14 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class TotalRetrySurvey:
-    """The retries that match a selection.
+class TotalRetrySurvey(Survey[Mapping[str, str]]):
+    """The retries that match a selection. `newest` is the latest possible ID of an entry, by the time of each server.
 
     Attributes:
         parts: of each partition, by the name of its queue.
-        newest: the latest ID of an entry of each partition, by the time of its server. Jobs stop there.
-        unavailable: partitions that cannot be read.
     """
 
-    parts: Mapping[str, RetrySurvey]
-    newest: Mapping[str, str]
-    unavailable: Sequence[PartitionTrouble]
-
-    @property
-    def reasons(self) -> Mapping[str, int]:
-        """How many for each reason."""
-        return sum((Counter(part.reasons) for part in self.parts.values()), Counter[str]())
-
-    @property
-    def missing(self) -> frozenset[str]:
-        """Selected orders that have no matching retry."""
-        return frozenset.intersection(*(part.missing for part in self.parts.values()))
-
-    @property
-    def count(self) -> int:
-        """How many match."""
-        return sum(part.count for part in self.parts.values())
+    parts: Mapping[str, RetrySurvey] = field(default_factory=dict)
 
 
 class Retries:
@@ -105,12 +85,14 @@ class Retries:
 
         `on_progress` is called with the number of examined ones.
         """
-        reached, found, progress = await self.reached(PartitionRetries.server_ms), {}, Progress(on_progress)
+        reached, parts, progress = await self.reached(PartitionRetries.server_ms), {}, Progress(on_progress)
         for queue, (part, _) in reached.found.items():
-            found[queue] = await part.survey(selection, on_progress=progress.note)
+            parts[queue] = await part.survey(selection, on_progress=progress.note)
             progress.end_part()
+        reasons = sum((Counter(each.reasons) for each in parts.values()), Counter[str]())
+        missing = selection.ids.intersection(*(each.missing for each in parts.values()))
         newest = {queue: f"{now}-0" for queue, (_, now) in reached.found.items()}
-        return TotalRetrySurvey(found, newest, reached.missing)
+        return TotalRetrySurvey(reasons, missing, newest, reached.missing, parts)
 
     async def change(
         self,
