@@ -4,23 +4,86 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
+import msgspec
 from aiohttp import web
 
-from ingest.api.documentation import backfill_documentation as documentation
-from ingest.api.http.json_responses import json_response
-from ingest.api.http.problems import failure
+from ingest.api.documentation.documentation import Documentation, Parameter
+from ingest.api.documentation.operations_documentation import paging
+from ingest.api.http.json_responses import JSON, json_response
+from ingest.api.http.problems import Problem, failure
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.backfill_body import BackfillBody
 from ingest.api.operations.job_routes import job_in, number, page_of
+from ingest.api.operations.selections import in_utc
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
-from ingest.operations.jobs.shown import BackfillList, shown_backfill
+from ingest.operations.jobs.shown import BackfillList, ShownBackfill, shown_backfill
 from ingest.store.jobs import Jobs
 
 _KINDS = (JobKind.BACKFILL,)
 _UNKNOWN = "backfill_not_found", "there is no backfill with this number"
+
+
+class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The period of a backfill, its rate, and whether it is a dry run.
+
+    Attributes:
+        since: Changed at this time or later.
+        until: Changed at this time or earlier. The time of the request by default.
+        rate: Limit of enqueued orders per second.
+        dry_run: Whether to only count the orders.
+    """
+
+    since: datetime
+    until: datetime | None = None
+    rate: Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)] | None = None
+    dry_run: bool = False
+
+    def request(self, now: datetime) -> BackfillRequest:
+        """The backfill, with times in UTC.
+
+        Raises:
+            Problem: 422 for an invalid period.
+        """
+        try:
+            period = period_of(in_utc(self.since), in_utc(self.until), now)
+            return BackfillRequest(*period, self.rate, self.dry_run)
+        except OverflowError:
+            raise Problem(422, "invalid_body", "a time is out of range") from None
+        except InvalidPeriod as error:
+            raise Problem(422, "invalid_body", str(error)) from None
+
+
+_ID = Parameter("backfill", "path", "The number of the backfill.", {"type": "integer", "minimum": 1}, is_required=True)
+
+_PAGE = Documentation(text="The newest first.", parameters=paging(500), schema=BackfillList)
+_START = Documentation(
+    text="Reads the shop's list of a period, and enqueues the orders that are missing or outdated. See the page on polling and "
+    "backfills. A worker process starts it within seconds. A dry run only counts these orders.",
+    bodies={JSON: BackfillBody},
+    status=202,
+    response="The backfill waits for a worker process.",
+    schema=ShownBackfill,
+    problems={422: "The period or the rate is invalid."},
+)
+_SHOW = Documentation(text="With its progress.", parameters=[_ID], schema=ShownBackfill)
+_CANCEL = Documentation(
+    text="Orders that are already enqueued stay in the queue.",
+    parameters=[_ID],
+    response="The backfill is cancelled.",
+    schema=ShownBackfill,
+)
+_RESUME = Documentation(
+    text="Continues a cancelled or failed backfill or dry run from the page at which it has ended. A worker process starts it within "
+    "seconds. A waiting backfill keeps waiting.",
+    parameters=[_ID],
+    status=202,
+    response="The backfill waits for a worker process.",
+    schema=ShownBackfill,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +103,11 @@ class BackfillRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/backfills", "backfills.list", self.page, documentation.PAGE),
-            Route("POST", "/v1/backfills", "backfills.start", self.start, documentation.START),
-            Route("GET", "/v1/backfills/{backfill}", "backfills.show", self.show, documentation.SHOW),
-            Route("DELETE", "/v1/backfills/{backfill}", "backfills.cancel", self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/backfills/{backfill}/resume", "backfills.resume", self.resume, documentation.RESUME),
+            Route("GET", "/v1/backfills", "backfills.list", self.page, _PAGE),
+            Route("POST", "/v1/backfills", "backfills.start", self.start, _START),
+            Route("GET", "/v1/backfills/{backfill}", "backfills.show", self.show, _SHOW),
+            Route("DELETE", "/v1/backfills/{backfill}", "backfills.cancel", self.cancel, _CANCEL),
+            Route("POST", "/v1/backfills/{backfill}/resume", "backfills.resume", self.resume, _RESUME),
         ]
 
     async def page(self, request: web.Request, _: Caller) -> web.Response:

@@ -6,18 +6,72 @@ from typing import Any
 
 from aiohttp import web
 
-from ingest.api.documentation import control_documentation as documentation
-from ingest.api.http.json_responses import json_response
+from ingest.api.documentation.documentation import Documentation
+from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import failure
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.concerned_sources import require_all, require_quota
-from ingest.api.operations.control_bodies import DrainBody, LogLevelBody, PauseBody, ResumeBody, TuneBody
-from ingest.api.operations.control_results import DrainResult, PauseResult, ResumeResult, ShownControls, TuneResult
+from ingest.api.operations.control_bodies import (
+    DrainBody,
+    DrainResult,
+    LogLevelBody,
+    PauseBody,
+    PauseResult,
+    ResumeBody,
+    ResumeResult,
+    ShownControls,
+    TuneBody,
+    TuneResult,
+)
 from ingest.domain.operating.controls import InvalidControl, Tuning, checked_limits
 from ingest.operations.control import controls, pauses
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.control.controls import Overview
+
+_SHOW = Documentation(text="Of a source.", schema=ShownControls)
+_PAUSE = Documentation(
+    text="Within two seconds, workers request no more of its orders. Requests in flight finish, and all other orders wait. Lists are still "
+    "read, unless `hold_polls` is set. A repeated request replaces the pause. A dry run counts the orders that would wait.",
+    bodies={JSON: PauseBody},
+    schema=PauseResult,
+    problems={422: "The duration or the reason is invalid."},
+)
+_RESUME = Documentation(
+    text="Workers continue within two seconds. A source that is not paused stays as it is.",
+    bodies={JSON: ResumeBody},
+    response="Whether the source was paused.",
+    schema=ResumeResult,
+    problems={422: "The body is invalid."},
+)
+_TUNE = Documentation(
+    text="A limit that is left out stays as it is. The change survives restarts, until `reset`. Sources that share a quota get the same "
+    "rate.",
+    bodies={JSON: TuneBody},
+    schema=TuneResult,
+    problems={422: "There is no limit, or a limit is out of range."},
+)
+_WORKERS = Documentation(
+    text="With their drains, and with the changed limits and log levels of the deployment. A key that is limited to sources sees their "
+    "limits and entries only.",
+    response="The worker processes with a heartbeat, by name.",
+    schema=Overview,
+)
+_DRAIN = Documentation(
+    text="Within two seconds, the processes of a host, of one `ingest worker`, or a single process begin no orders. Requests in flight "
+    "finish, and other processes take the rest. `undo` ends a drain.",
+    bodies={JSON: DrainBody},
+    response="The names of the processes.",
+    schema=DrainResult,
+    problems={422: "The body is invalid."},
+)
+_LOG_LEVEL = Documentation(
+    text="On one host, or on all hosts. Null returns to the configured level.",
+    bodies={JSON: LogLevelBody},
+    schema=LogLevelBody,
+    problems={422: "The level is unknown."},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +91,10 @@ class PauseRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/controls", "controls.show", self.show, documentation.SHOW),
-            Route("POST", "/v1/pause", "pause", self.pause, documentation.PAUSE),
-            Route("POST", "/v1/resume", "resume", self.resume, documentation.RESUME),
-            Route("POST", "/v1/tune", "tune", self.tune, documentation.TUNE),
+            Route("GET", "/v1/controls", "controls.show", self.show, _SHOW),
+            Route("POST", "/v1/pause", "pause", self.pause, _PAUSE),
+            Route("POST", "/v1/resume", "resume", self.resume, _RESUME),
+            Route("POST", "/v1/tune", "tune", self.tune, _TUNE),
         ]
 
     async def show(self, request: web.Request, _: Caller) -> web.Response:
@@ -110,9 +164,9 @@ class WorkerRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/workers", "workers.list", self.show, documentation.WORKERS),
-            Route("POST", "/v1/workers/drain", "drain", self.drain, documentation.DRAIN),
-            Route("POST", "/v1/workers/log-level", "log_level", self.log_level, documentation.LOG_LEVEL),
+            Route("GET", "/v1/workers", "workers.list", self.show, _WORKERS),
+            Route("POST", "/v1/workers/drain", "drain", self.drain, _DRAIN),
+            Route("POST", "/v1/workers/log-level", "log_level", self.log_level, _LOG_LEVEL),
         ]
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from ingest.api.documentation import entry_documentation as documentation
 from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters
 from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.routing import Caller, Route
+from ingest.api.operations.entry_routes import EXPORT_FILE, SHOW_DEAD_LETTER
 from ingest.api.operations.selections import CRITERIA, REPEATED, selection_in
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.selection_json import selection_as_dict
@@ -42,13 +42,13 @@ class DeadLetterRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/dead-letters/export", "dead_letters.export", self.export, documentation.EXPORT),
+            Route("GET", "/v1/dead-letters/export", "dead_letters.export", self.export, EXPORT_FILE),
             Route(
                 "GET",
                 "/v1/dead-letters/{entry}",
                 "dead_letters.read",
                 self.show,
-                documentation.SHOW_DEAD_LETTER,
+                SHOW_DEAD_LETTER,
                 is_large=True,
             ),
         ]

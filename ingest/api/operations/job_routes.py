@@ -7,8 +7,9 @@ from typing import Annotated, Protocol
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation import job_documentation as documentation
-from ingest.api.http.json_responses import json_response
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
+from ingest.api.documentation.operations_documentation import paging
+from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
@@ -19,10 +20,11 @@ from ingest.api.operations.job_output import output_response
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.failed_orders.dead_letter_export import FORMATS
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
-from ingest.operations.jobs.shown import JobList, shown, shown_with
+from ingest.operations.jobs.shown import JobList, JobWithResult, ShownJob, shown, shown_with
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
@@ -31,6 +33,48 @@ _LONGEST_ID = 18
 _BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
 _UNKNOWN = "job_not_found", "there is no job with this number"
 _Change = Callable[[Jobs, Job, str], Awaitable[Job]]
+
+
+_ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "minimum": 1}, is_required=True)
+
+_PAGE = Documentation(text="Including backfills, the newest first.", parameters=paging(500), schema=JobList)
+_START = Documentation(
+    text="Changes or exports many dead letters, or changes many retries or stored orders. See the pages on dead letters and on finding orders. A process of the HTTP API begins within seconds, and "
+    "another one continues if that process dies. A worker of the source runs a preview, which changes nothing. The audit log records the request and the changes.",
+    bodies={JSON: JobBody},
+    status=202,
+    response="The job waits for a process.",
+    schema=ShownJob,
+    problems={
+        422: "The body does not select anything, or contradicts itself. To select everything, set `everything`. "
+        "An export does not accept `ids`."
+    },
+)
+_SHOW = Documentation(
+    text="With its progress, which is recorded once a second, and the result of a preview. The audit log records who reads a result.",
+    parameters=[_ID],
+    schema=JobWithResult,
+)
+_OUTPUT = Documentation(
+    text="The file of a job of the kind `dead_letters.export` that is done. It is deleted 7 days after the end of the job.",
+    parameters=[_ID],
+    response="JSON lines or CSV.",
+    schema=None,
+    others=dict.fromkeys(FORMATS.values(), TEXT),
+)
+_CANCEL = Documentation(
+    text="Changes that it has made stay.",
+    parameters=[_ID],
+    response="The job is cancelled. Its process stops within seconds.",
+    schema=ShownJob,
+)
+_RESUME = Documentation(
+    text="Continues a cancelled or failed job from where it has ended. A waiting job keeps waiting.",
+    parameters=[_ID],
+    status=202,
+    response="The job waits for a process.",
+    schema=ShownJob,
+)
 
 
 class LooksForJobs(Protocol):
@@ -61,12 +105,12 @@ class JobRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/jobs", "jobs.list", self.page, documentation.PAGE),
-            Route("POST", "/v1/jobs", "jobs.start", self.start, documentation.START),
-            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, documentation.OUTPUT),
-            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, documentation.RESUME),
+            Route("GET", "/v1/jobs", "jobs.list", self.page, _PAGE),
+            Route("POST", "/v1/jobs", "jobs.start", self.start, _START),
+            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, _SHOW, is_large=True),
+            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, _OUTPUT),
+            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, _CANCEL),
+            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, _RESUME),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:

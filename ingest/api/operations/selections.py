@@ -48,7 +48,7 @@ class SelectionBody(SelectionRecord, frozen=True, forbid_unknown_fields=True):
         """
         self._check()
         try:
-            since, until = _utc(self.since), _utc(self.until)
+            since, until = in_utc(self.since), in_utc(self.until)
             return super(SelectionBody, msgspec.structs.replace(self, since=since, until=until)).selection()
         except InvalidSelection as error:
             raise _invalid(str(error)) from error
@@ -126,7 +126,7 @@ def selection_in(given: Parameters, kind: EntryKind) -> Selection:
         raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
 
 
-def _utc(moment: datetime | None) -> Any:
+def in_utc(moment: datetime | None) -> Any:
     """A time in UTC, which is also the zone of a time without an offset."""
     if moment is None or moment.tzinfo is not None:
         return moment and moment.astimezone(UTC)

@@ -116,6 +116,6 @@ def groups(chosen: Chosen, *, as_json: AsJson = False) -> None:
 
     `ingest retries run-now --shape "HTTP 503"` makes the next attempt of a whole group due now.
     """
-    from ingest.cli.queues.grouping import print_groups
+    from ingest.cli.queues.entry_lists import print_groups
 
     print_groups(EntryKind.RETRIES, chosen, as_json=as_json)

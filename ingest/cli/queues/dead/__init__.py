@@ -152,6 +152,6 @@ def groups(chosen: Chosen, *, as_json: AsJson = False) -> None:
 
     `ingest dead replay --shape "currency missing at $.total"` puts a whole group back into the queue.
     """
-    from ingest.cli.queues.grouping import print_groups
+    from ingest.cli.queues.entry_lists import print_groups
 
     print_groups(EntryKind.DEAD_LETTERS, chosen, as_json=as_json)
