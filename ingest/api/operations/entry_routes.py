@@ -1,4 +1,4 @@
-"""Routes that list, group and change dead letters or retries."""
+"""Routes that list, group and change dead letters or retries, and that show and export dead letters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from msgspec import UNSET
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
 from ingest.api.documentation.operations_documentation import TIME, paging, several
+from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
+from ingest.api.http.problems import Problem, failure
+from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
@@ -21,9 +24,9 @@ from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.domain.source_name import UNNAMED
-from ingest.operations.audit import audited
-from ingest.operations.declared import DECLARED
-from ingest.operations.failed_orders.dead_letter_export import FORMATS
+from ingest.operations.audit import audited, record_read
+from ingest.operations.declared import DECLARED, EXPORT, READ_DEAD_LETTER
+from ingest.operations.failed_orders.dead_letter_export import FORMATS, exported
 from ingest.operations.failed_orders.entries import FailedEntries
 from ingest.operations.failed_orders.entry_json import (
     DeadLetterList,
@@ -33,10 +36,13 @@ from ingest.operations.failed_orders.entry_json import (
     RetryList,
     ShownDeadLetter,
     listed,
+    shown,
 )
 from ingest.operations.failed_orders.group_surveys import GroupSurveys
 from ingest.operations.failed_orders.groups import shown_groups
 from ingest.operations.json_types import response_of
+from ingest.queue.operate.failed.dead_letter_pages import is_entry_id
+from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.partition_dead_letters import Change
 from ingest.store.audit import AuditLog
 
@@ -106,7 +112,7 @@ _CHANGES = {
     JobKind.REPLAY: _change("They go back into the queue with fresh attempts.", DeadLettersBody),
     JobKind.DROP: _change("Permanently.", DeadLettersBody),
 }
-EXPORT_FILE = Documentation(
+_EXPORT = Documentation(
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
     "breaks off, `after` continues it. While partitions cannot be read, their dead letters are missing, the header `Missing-Partitions` "
     "names them as a list in JSON, and the name of the file contains `incomplete`.",
@@ -121,7 +127,7 @@ EXPORT_FILE = Documentation(
     schema=None,
     others=dict.fromkeys(FORMATS.values(), TEXT),
 )
-SHOW_DEAD_LETTER = Documentation(
+_SHOW = Documentation(
     text="With all its fields, including its document.",
     parameters=[Parameter("entry", "path", "The dead letter's own ID.", is_required=True)],
     schema=ShownDeadLetter,
@@ -204,3 +210,58 @@ class EntryRoutes:
 
 def _missing(troubles: Sequence[PartitionTrouble]) -> list[MissingPartition]:
     return [response_of(MissingPartition, each) for each in troubles]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRoutes:
+    """The routes of dead letters that retries do not have.
+
+    Attributes:
+        dead_letters: The dead letters of the queue, constructed with `refuse_to_wait`.
+        audit_log: Records who reads dead letters.
+        source: The name of the source in the responses.
+    """
+
+    dead_letters: DeadLetters
+    audit_log: AuditLog
+    source: str = UNNAMED
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/v1/dead-letters/export", "dead_letters.export", self.export, _EXPORT),
+            Route(
+                "GET",
+                "/v1/dead-letters/{entry}",
+                "dead_letters.read",
+                self.show,
+                _SHOW,
+                is_large=True,
+            ),
+        ]
+
+    async def export(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """A file with all dead letters that match, the oldest first."""
+        given = Parameters(request, ("format", "after", *CRITERIA), REPEATED[EntryKind.DEAD_LETTERS])
+        file_format = given.text("format") or "jsonl"
+        if file_format not in FORMATS:
+            raise Problem(422, "invalid_parameter", f"format: one of {', '.join(FORMATS)}", parameter="format")
+        after = given.text("after")
+        if after is not None and not is_entry_id(after.partition(":")[0]):
+            raise Problem(422, "invalid_parameter", "after: the ID of a dead letter", parameter="after")
+        selection = selection_in(given, EntryKind.DEAD_LETTERS)
+        pages, missing = await exported(self.dead_letters, selection, self.source, file_format, after)
+        recorded = {**selection_as_dict(selection), "after": after, "format": file_format}
+        await record_read([self.audit_log], reader_of(request, caller), EXPORT, recorded)
+        name, headers = partial_file("dead-letters", file_format, missing)
+        return await download(request, pages, name, FORMATS[file_format], headers)
+
+    async def show(self, request: web.Request, caller: Caller) -> web.Response:
+        """One dead letter with all its fields."""
+        Parameters(request, ())
+        entry = await self.dead_letters.get(request.match_info["entry"])
+        if entry is None:
+            raise failure("dead_letter_not_found", "there is no dead letter with this ID")
+        selection = {"ids": [entry.entry_id], "order_id": entry.order_id}
+        await record_read([self.audit_log], reader_of(request, caller), READ_DEAD_LETTER, selection)
+        return json_response(shown(entry, self.source, caller.sees))

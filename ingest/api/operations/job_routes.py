@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
 import msgspec
@@ -9,6 +10,7 @@ from aiohttp import web
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
 from ingest.api.documentation.operations_documentation import paging
+from ingest.api.http.downloads import download
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
@@ -16,15 +18,18 @@ from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
-from ingest.api.operations.job_output import output_response
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.audit import record_read
+from ingest.operations.declared import DOWNLOAD
 from ingest.operations.failed_orders.dead_letter_export import FORMATS
 from ingest.operations.failed_orders.entries import FailedEntries
+from ingest.operations.jobs.export import FORMAT
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
 from ingest.operations.jobs.shown import JobList, JobWithResult, ShownJob, shown, shown_with
+from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
@@ -202,3 +207,22 @@ async def job_in(
     if found is None or found.kind not in kinds:
         raise failure(*unknown)
     return found
+
+
+async def output_response(
+    request: web.Request, caller: Caller, job: Job, output: JobOutput, audit_log: AuditLog, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send the file of a job with further headers, and record who reads it.
+
+    Raises:
+        Problem: 409 if the job has no complete file, or 410 if the file was deleted.
+    """
+    if job.output_until is None:
+        raise failure("job_state", f"the job {job.id} has no file: only an export that is done has one")
+    count, _ = await output.parts(job.id)
+    if not count or job.output_until <= datetime.now(UTC):
+        raise failure("job_output_expired", "the file was deleted: start another export")
+    file_format = job.request.selection[FORMAT]
+    name = f"dead-letters-{job.id}.{file_format}"
+    await record_read([audit_log], reader_of(request, caller), DOWNLOAD, {"id": job.id})
+    return await download(request, output.texts(job.id), name, FORMATS[file_format], headers)

@@ -14,7 +14,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
-from ingest.api.operations.job_output import output_response
+from ingest.api.operations.job_routes import output_response
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
