@@ -61,28 +61,23 @@ class WrittenDeadLetters:
 
 
 async def find(
-    sources: Sequence[Backends], selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
-) -> WrittenDeadLetters:
-    """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
-    async with open_reachable(sources) as (opened, unavailable):
-        pages = newest_of_all({part: each.newest_summaries(selection) for part, each in opened.items()}, unavailable)
-        found = await _write(opened.values(), pages, selection, write, limit, on_progress)
-        return _without(unavailable, found)
-
-
-async def read(
     sources: Sequence[Backends],
     selection: Selection,
     write: Write,
     *,
-    reader: Reader,
+    reader: Reader | None = None,
     limit: int | None = None,
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
-    """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields, and record who reads them."""
-    await record_read_of(sources, reader, READ_DEAD_LETTER, selection_as_dict(selection))
+    """Pass the newest dead letters that match to `write`, at most `limit`.
+
+    A reader gets all their fields, and is recorded. Without one, their documents and unknown fields are left out.
+    """
+    if reader is not None:
+        await record_read_of(sources, reader, READ_DEAD_LETTER, selection_as_dict(selection))
+    read = PartitionDeadLetters.newest_summaries if reader is None else PartitionDeadLetters.newest_first
     async with open_reachable(sources) as (opened, unavailable):
-        pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()}, unavailable)
+        pages = newest_of_all({part: read(each, selection) for part, each in opened.items()}, unavailable)
         found = await _write(opened.values(), pages, selection, write, limit, on_progress)
         return _without(unavailable, found)
 

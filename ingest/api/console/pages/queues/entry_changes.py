@@ -55,8 +55,9 @@ class EntryChangePages(Pages):
             "source": source,
             "criteria": chosen.described(),
             "values": values,
-            "count": count,
-            "newest": msgspec.json.encode(count.newest).decode() if count.newest else None,
+            "examined": count.examined,
+            "found": count.found,
+            "newest": msgspec.json.encode(count.found.newest).decode() if count.found and count.found.newest else None,
             "stream": url(f"{ROOT}/events/{action.kind.value}", **values),
             "cancel": url(f"{ROOT}/{action.entries.path}", **values),
         }
