@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import UNSET
 
 from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
-from ingest.api.documentation.operations_documentation import TIME, paging, several
+from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.downloads import download, partial_file
 from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
@@ -17,8 +17,15 @@ from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
-from ingest.api.operations.selections import CRITERIA, REPEATED, DeadLettersBody, RetriesBody, position_in, selection_in
-from ingest.domain.deliveries.delivery import RetryReason
+from ingest.api.operations.selections import (
+    CRITERIA,
+    REPEATED,
+    SELECTING,
+    DeadLettersBody,
+    RetriesBody,
+    position_in,
+    selection_in,
+)
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.operating.jobs import JobKind
@@ -53,64 +60,30 @@ _BODIES: Mapping[EntryKind, type[DeadLettersBody | RetriesBody]] = {
 }
 # In the audit log, including the criteria that are not given.
 _ALWAYS_RECORDED: Mapping[str, Any] = {"ids": [], "reasons": [], "since": None, "until": None, "everything": False}
-
-
-def _change(text: str, body: type) -> Documentation:
-    return Documentation(
-        text=text,
-        bodies={JSON: body},
-        schema=EntryChange,
-        problems={
-            422: "The body does not select anything, or contradicts itself. To select everything, set `everything`."
-        },
-    )
-
-
-_FILTER = [
-    Parameter("text", "query", "Only with this text in the order ID or the error, in upper or lower case."),
-    Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
-    several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
-]
-_PAGES = {EntryKind.RETRIES: RetryList, EntryKind.DEAD_LETTERS: DeadLetterList}
-_SELECTED = {
-    EntryKind.RETRIES: [
-        several("order_id", "Only these orders."),
-        several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
-        Parameter("since", "query", "Only of orders that were first enqueued at this time or later.", TIME),
-        Parameter("until", "query", "Only of orders that were first enqueued before this time.", TIME),
-        *_FILTER,
-    ],
-    EntryKind.DEAD_LETTERS: [
-        several("id", "Only dead letters with this ID, or of this order."),
-        several("reason", "Only for these reasons."),
-        Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
-        Parameter("until", "query", "Only dead-lettered before this time.", TIME),
-        *_FILTER,
-    ],
-}
-
-
-def _list(kind: EntryKind, order: str) -> Documentation:
-    return Documentation(
-        text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
-        parameters=[*paging(500), *_SELECTED[kind]],
-        schema=_PAGES[kind],
-    )
-
-
 _LISTS = {
-    EntryKind.RETRIES: _list(EntryKind.RETRIES, "The soonest first."),
-    EntryKind.DEAD_LETTERS: _list(EntryKind.DEAD_LETTERS, "The newest first, without documents."),
+    kind: Documentation(
+        text=f"{order} A page before the last one may contain fewer elements than the limit, or none.",
+        parameters=[*paging(500), *SELECTING[kind]],
+        schema=page,
+    )
+    for kind, order, page in (
+        (EntryKind.RETRIES, "The soonest first.", RetryList),
+        (EntryKind.DEAD_LETTERS, "The newest first, without documents.", DeadLetterList),
+    )
 }
 _GROUPS = Documentation(
     text="The largest group first. Many entries are read in the background. Until `examined` reaches `total`, repeat the request.",
     schema=GroupList,
 )
+_NOTHING = "The body does not select anything, or contradicts itself. To select everything, set `everything`."
 _CHANGES = {
-    JobKind.RUN_NOW: _change("Workers read them within a second or two.", RetriesBody),
-    JobKind.DEAD_LETTER: _change("They become dead letters with the reason `attempts_exhausted`.", RetriesBody),
-    JobKind.REPLAY: _change("They go back into the queue with fresh attempts.", DeadLettersBody),
-    JobKind.DROP: _change("Permanently.", DeadLettersBody),
+    kind: Documentation(text=text, bodies={JSON: body}, schema=EntryChange, problems={422: _NOTHING})
+    for kind, text, body in (
+        (JobKind.RUN_NOW, "Workers read them within a second or two.", RetriesBody),
+        (JobKind.DEAD_LETTER, "They become dead letters with the reason `attempts_exhausted`.", RetriesBody),
+        (JobKind.REPLAY, "They go back into the queue with fresh attempts.", DeadLettersBody),
+        (JobKind.DROP, "Permanently.", DeadLettersBody),
+    )
 }
 _EXPORT = Documentation(
     text="A file with all dead letters that match and all their fields, partition by partition, the oldest first. If the download "
@@ -121,7 +94,7 @@ _EXPORT = Documentation(
         Parameter(
             "after", "query", "The ID of the last dead letter of an incomplete download. The file begins after it."
         ),
-        *_SELECTED[EntryKind.DEAD_LETTERS],
+        *SELECTING[EntryKind.DEAD_LETTERS],
     ],
     response="JSON lines or CSV.",
     schema=None,
