@@ -7,8 +7,8 @@ from typing import Any, cast
 from ingest.api.console.console import Console
 from ingest.api.console.frame import ROOT, Frame, Page
 from ingest.api.console.live import LiveData
-from ingest.api.console.operating import BulkParts
 from ingest.api.console.pages.login import LoginPages
+from ingest.api.console.parts import ConsoleParts
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.http.routing import Route
 from ingest.services.http.api_connections import RouteConnections
@@ -30,6 +30,6 @@ def pages() -> Sequence[Page]:
     """All pages, actions and live parts of the console."""
     settings, frame = load_settings(), Frame(NO, StaticFiles(ROOT), NO)
     live = LiveData(frame, lambda: True)
-    access, bulk = cast("Any", SimpleNamespace(pool=None, sources={})), BulkParts(NO, NO, {}, NO)
-    console = Console(NO, settings, {"": settings}, {}, NO, NO, access, bulk)
+    access = cast("Any", SimpleNamespace(pool=None, sources={}))
+    console = Console(NO, ConsoleParts(settings, {"": settings}, {}, NO, NO, access, NO, NO, {}, NO))
     return [*console.pages(frame, live), *LoginPages(frame, NO, NO).pages(), *live.pages()]

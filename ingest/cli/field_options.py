@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from ingest.cli.options import option
+from ingest.cli.options import option, with_parameters
 from ingest.lab.described import choices
 
 _TYPES = (bool, int, float, str)
@@ -36,10 +36,7 @@ def with_fields_of(
             run(**values, **{slot: (make or of)(**fields)})
 
         parameters = [each for name in given for each in (options if name == slot else [given[name]])]
-        # Typer reads the options from these two.
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
-        return command
+        return with_parameters(command, parameters)
 
     return decorate
 

@@ -34,13 +34,6 @@ def start(**overrides: Any) -> "Settings":
     return settings
 
 
-def start_with_backends() -> "Backends":
-    """As `start`, for a command that only needs the servers."""
-    from ingest.operations.backends import Backends
-
-    return Backends.of(start())
-
-
 def start_with_source(names: Sequence[str] | None, **overrides: Any) -> "Settings":
     """As `start`, for a command about one source. Return the settings of the named source, or of the only one.
 

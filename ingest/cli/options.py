@@ -1,8 +1,9 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import typer
@@ -92,6 +93,13 @@ class Changing:
 def option(panel: str | None, help_text: str, *names: str, **settings: Any) -> Any:
     """An option in a panel of a long help text."""
     return typer.Option(*names, help=help_text, rich_help_panel=panel, **settings)
+
+
+def with_parameters(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """Give a function these parameters, from which Typer reads the options of a command."""
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # functions may have one
+    return command
 
 
 def parse_ids(ids: Sequence[str]) -> list[str]:

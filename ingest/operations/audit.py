@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable
 from ingest.operations.backends import Backends
+from ingest.operations.declared import Declaration
 from ingest.store.audit import AuditLog, Phase
 from ingest.store.connections.pool import Pool
 from ingest.telemetry.logs import get_logger
@@ -33,17 +34,22 @@ class Operation:
 
     Attributes:
         actor: the name of an API key, or `cli:` followed by the Unix user.
-        action: for example `dead_letters.replay`.
+        declared: its declaration, whose name is the action.
         selection: the selected entries or orders.
         count: entries or orders changed so far.
         id: the same in all rows of the operation.
     """
 
     actor: str
-    action: str
+    declared: Declaration
     selection: Mapping[str, Any]
     count: int = 0
     id: UUID = field(default_factory=uuid4)
+
+    @property
+    def action(self) -> str:
+        """The action in the audit log."""
+        return self.declared.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +67,36 @@ class Reader:
 
 @asynccontextmanager
 async def audited(
-    audit_log: AuditLog, actor: str, action: str, selection: Mapping[str, Any]
+    audit_log: AuditLog, actor: str, declared: Declaration, selection: Mapping[str, Any]
 ) -> AsyncIterator[Operation]:
     """Record the change made in the block. The block updates the operation's `count`.
 
     Raises:
         StoreUnavailable: PostgreSQL is unavailable, and no change was made.
     """
-    operation = Operation(actor, action, selection)
-    await audit_log.add(operation.id, Phase.BEGUN, actor, action, selection, None)
+    operation = Operation(actor, declared, selection)
+    await audit_log.add(operation.id, Phase.BEGUN, actor, declared.name, selection, None)
     async with ending(audit_log, operation):
         yield operation
 
 
 @asynccontextmanager
 async def audited_control(
-    audit_log: AuditLog, actor: str, action: str, selection: Mapping[str, Any], count: int
+    audit_log: AuditLog, actor: str, declared: Declaration, selection: Mapping[str, Any], count: int
 ) -> AsyncIterator[None]:
     """Record the change of a control made in the block, which is made even if PostgreSQL is unavailable.
 
     Args:
         audit_log: of the source.
         actor: who changes it.
-        action: for example `pause`.
+        declared: the operation that changes it.
         selection: the change.
         count: changed controls.
     """
-    operation = Operation(actor, action, selection, count)
+    operation = Operation(actor, declared, selection, count)
     try:
         async with asyncio.timeout(_LONGEST_WAIT):
-            await audit_log.add(operation.id, Phase.BEGUN, actor, action, selection, None)
+            await audit_log.add(operation.id, Phase.BEGUN, actor, declared.name, selection, None)
     except (StoreUnavailable, TimeoutError) as unavailable:
         _log.error(
             "audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable) or "no answer in time"
@@ -102,21 +108,21 @@ async def audited_control(
 
 
 async def record_read(
-    audit_logs: Iterable[AuditLog], reader: Reader, action: str, selection: Mapping[str, Any]
+    audit_logs: Iterable[AuditLog], reader: Reader, declared: Declaration, selection: Mapping[str, Any]
 ) -> None:
     """Record that documents of some sources are about to be sent, which happens even if PostgreSQL cannot be used.
 
     Args:
         audit_logs: of the sources.
         reader: who reads them.
-        action: for example `dead_letters.read`.
+        declared: the operation that sends them.
         selection: the criteria of the documents, never their content.
     """
     for audit_log in audit_logs:
-        operation = Operation(reader.actor, action, {"route": reader.route, **selection})
+        operation = Operation(reader.actor, declared, {"route": reader.route, **selection})
         try:
             async with asyncio.timeout(_LONGEST_WAIT):
-                await audit_log.add(operation.id, Phase.DONE, reader.actor, action, operation.selection, None)
+                await audit_log.add(operation.id, Phase.DONE, reader.actor, declared.name, operation.selection, None)
         except (StoreUnavailable, ConfigError, RowsRefused, TimeoutError) as error:
             _log.error(
                 "audit_incomplete", **_about(audit_log.source, operation), problem=str(error) or "no answer in time"
@@ -125,11 +131,11 @@ async def record_read(
 
 
 async def record_read_of(
-    sources: Sequence[Backends], reader: Reader, action: str, selection: Mapping[str, Any]
+    sources: Sequence[Backends], reader: Reader, declared: Declaration, selection: Mapping[str, Any]
 ) -> None:
     """Record a read as `record_read`, and open a connection for it, because a command records one read."""
     async with Pool.open(sources[0].postgres_dsn, size=1) as pool:
-        await record_read([AuditLog(pool, each.source) for each in sources], reader, action, selection)
+        await record_read([AuditLog(pool, each.source) for each in sources], reader, declared, selection)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ingest.domain.api_key import Scope
+from ingest.domain.operating.jobs import JobKind
 
 
 class Sees(StrEnum):
@@ -95,55 +96,59 @@ _DECLARED = (
     _read("orders.list", "List stored orders", Sees.MASKED),
     _read("orders.show", "Find an order", Sees.MASKED, {"order_not_found": "The order was not found"}),
     _read("orders.history", "Show the history of an order"),
-    _read("orders.read", "Show the raw document of an order", Sees.PERSONAL),
-    Declaration("orders.erase", "Erase an order for good", Scope.ERASE, is_audited=True),
-    _changed("orders.refetch", "Fetch an order again", errors=_DIFFER),
-    _changed("orders.enqueue", "Fetch many orders again", errors=_DIFFER),
-    _tried("orders.remap", "Rebuild orders from stored documents", _DIFFER),
-    _changed("orders.preview", "Preview which fields a fetch would change", Sees.MASKED),
+    READ_DOCUMENT := _read("orders.read", "Show the raw document of an order", Sees.PERSONAL),
+    ERASE := Declaration("orders.erase", "Erase an order for good", Scope.ERASE, is_audited=True),
+    REFETCH := _changed("orders.refetch", "Fetch an order again", errors=_DIFFER),
+    _changed(JobKind.ENQUEUE.action, "Fetch many orders again", errors=_DIFFER),
+    _tried(JobKind.REMAP.action, "Rebuild orders from stored documents", _DIFFER),
+    _changed(JobKind.PREVIEW.action, "Preview which fields a fetch would change", Sees.MASKED),
     _read("sources.list", "List the sources"),
     _read("queue.show", "Show the state of the queue"),
     _read("queue.consumers", "List the consumers of the queue"),
     _read("retries.list", "List orders that wait for a retry"),
     _read("retries.groups", "Group retries by reason and error"),
-    _tried("retries.run_now", "Run retries now"),
-    _tried("retries.dead_letter", "Dead-letter retries"),
+    _tried(JobKind.RUN_NOW.action, "Run retries now"),
+    _tried(JobKind.DEAD_LETTER.action, "Dead-letter retries"),
     _read("dead_letters.list", "List dead letters"),
     _read("dead_letters.groups", "Group dead letters by reason and error"),
-    replace(_read("dead_letters.read", "Show a dead letter", Sees.MASKED, _ENTRY), is_audited=True),
-    _read("dead_letters.export", "Download dead letters", Sees.PERSONAL),
-    _tried("dead_letters.replay", "Replay dead letters"),
-    _tried("dead_letters.drop", "Delete dead letters"),
+    READ_DEAD_LETTER := replace(_read("dead_letters.read", "Show a dead letter", Sees.MASKED, _ENTRY), is_audited=True),
+    EXPORT := _read(JobKind.EXPORT.action, "Download dead letters", Sees.PERSONAL),
+    _tried(JobKind.REPLAY.action, "Replay dead letters"),
+    _tried(JobKind.DROP.action, "Delete dead letters"),
     _read("controls.show", "Show the pause and the changed limits"),
-    _tried("pause", "Pause a source"),
-    _tried("resume", "Resume a source"),
-    _tried("tune", "Change the limits of a running source"),
-    _changed("tune.reset", "Return to the configured limits"),
+    PAUSE := _tried("pause", "Pause a source"),
+    RESUME := _tried("resume", "Resume a source"),
+    TUNE := _tried("tune", "Change the limits of a running source"),
+    RESET_TUNING := _changed("tune.reset", "Return to the configured limits"),
     _read("workers.list", "List the worker processes"),
-    replace(_tried("drain", "Drain worker processes", _PROCESS), of_all=True),
-    replace(_changed("drain.undo", "Let drained worker processes continue"), of_all=True),
-    replace(_changed("log_level", "Change the log level of running workers"), of_all=True),
+    DRAIN := replace(_tried("drain", "Drain worker processes", _PROCESS), of_all=True),
+    UNDRAIN := replace(_changed("drain.undo", "Let drained worker processes continue"), of_all=True),
+    LOG_LEVEL := replace(_changed("log_level", "Change the log level of running workers"), of_all=True),
     _read("jobs.list", "List jobs", Sees.MASKED),
     # The audit log names a job by its kind.
     Declaration("jobs.start", "Start a job", Scope.OPERATE, Sees.MASKED, errors=_DIFFER),
     _read("jobs.show", "Show a job", Sees.MASKED, _JOB),
-    replace(_read("jobs.read", "Show the result of a preview", Sees.MASKED), is_audited=True),
-    _read("jobs.download", "Download an export", Sees.PERSONAL, _JOB | _FILE),
-    _changed("jobs.cancel", "Cancel a job", Sees.MASKED, _JOB | {"job_state": "It has already ended"}),
-    _changed(
+    READ_PREVIEW := replace(_read("jobs.read", "Show the result of a preview", Sees.MASKED), is_audited=True),
+    DOWNLOAD := _read("jobs.download", "Download an export", Sees.PERSONAL, _JOB | _FILE),
+    CANCEL_JOB := _changed("jobs.cancel", "Cancel a job", Sees.MASKED, _JOB | {"job_state": "It has already ended"}),
+    RESUME_JOB := _changed(
         "jobs.resume",
         "Resume a job",
         Sees.MASKED,
         _JOB | _DIFFER | {"job_state": "It is done, it is running, or it is a backfill"},
     ),
     _read("backfills.list", "List backfills"),
-    _tried("backfills.start", "Start a backfill", {"unfinished_backfill": _UNFINISHED} | _NO_LIST),
+    _tried(JobKind.BACKFILL.action, "Start a backfill", {"unfinished_backfill": _UNFINISHED} | _NO_LIST),
     _read("backfills.show", "Show a backfill", errors=_BACKFILL),
-    _changed("backfills.cancel", "Cancel a backfill", errors=_BACKFILL | {"backfill_ended": "It has already ended"}),
-    _changed("backfills.resume", "Resume a backfill", errors=_BACKFILL | _RESUMED | _NO_LIST),
+    CANCEL_BACKFILL := _changed(
+        "backfills.cancel", "Cancel a backfill", errors=_BACKFILL | {"backfill_ended": "It has already ended"}
+    ),
+    RESUME_BACKFILL := _changed("backfills.resume", "Resume a backfill", errors=_BACKFILL | _RESUMED | _NO_LIST),
     _read("audit.list", "List manual changes", Sees.MASKED),
     _read("settings.show", "Show the settings without secrets"),
     _read("console", "Use the console"),
 )
 DECLARED: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 """By name."""
+ENQUEUE_DIFFERING = _changed("reconcile.enqueue", "Enqueue the orders that differ from a list")
+"""Of a command only, so that no key has it."""

@@ -4,7 +4,7 @@ Personal values are the customer and the attributes of orders, raw documents, fi
 customer or attribute, and the values of previews. Without the scope `personal`, only their beginning is shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ingest.domain.deliveries.entry_fields import DOCUMENT, KNOWN
-from ingest.domain.orders.field_differences import ChangePreview, DifferenceExample
+from ingest.domain.orders.field_differences import ChangedField, ChangePreview, DifferenceExample
 
 _SHOWN = 2
 _KEPT_FIELDS = {name.decode() for name in KNOWN - {DOCUMENT}}
@@ -63,14 +63,13 @@ class Visibility:
         """Return the result of a preview, or None if there is none."""
         if result is None or self.personal:
             return result
-        fields = [replace(each, examples=[self.difference(one) for one in each.examples]) for each in result.fields]
-        return replace(result, fields=fields)
+        return replace(result, fields=self.differences(result.fields))
 
-    def difference(self, example: DifferenceExample) -> DifferenceExample:
-        """Return one order with its values of a field before and after a change."""
+    def differences(self, fields: Sequence[ChangedField]) -> list[ChangedField]:
+        """Return fields with examples of their values before and after a change."""
         if self.personal:
-            return example
-        return replace(example, before=_masked(example.before), after=_masked(example.after))
+            return [*fields]
+        return [replace(each, examples=[*map(_masked_example, each.examples)]) for each in fields]
 
 
 EVERYTHING = Visibility(personal=True)
@@ -82,6 +81,10 @@ def _masked(value: Any) -> Any:
         return None
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text[:_SHOWN] + "…"
+
+
+def _masked_example(example: DifferenceExample) -> DifferenceExample:
+    return replace(example, before=_masked(example.before), after=_masked(example.after))
 
 
 def _masked_values(values: Any) -> Any:

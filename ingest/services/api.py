@@ -195,7 +195,7 @@ async def serving_api(
             console = console_of(settings, sources, connections, access, secret or random_secret())
             bodies = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
             routes += console.routes(bodies, shutdown.requested.is_set)
-            await stack.enter_async_context(console.history.noting())
+            await stack.enter_async_context(console.parts.history.noting())
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
         server = Server(routes, access, metrics, memory, shutdown.requested.is_set, limits)
         listening = server.listening(listener, tls.context if tls is not None else None, shutdown.overdue)

@@ -32,13 +32,13 @@ _PARTS = {
     "until": _UNTIL,
     "ended": "ended_at = clock_timestamp(), leased_until = NULL",
     "progress": "done = $4, gone = $5, examined = $6, position = $7::text::jsonb, per_second = $8",
-    "entry": """entry AS (
+    "entry": f"""entry AS (
         INSERT INTO audit_log (operation, phase, actor, action, selection, count, source)
         SELECT operation, CASE state WHEN 'active' THEN 'begun' WHEN 'done' THEN 'done' ELSE 'failed' END, requested_by,
-            CASE kind WHEN 'backfill' THEN 'backfills.start' ELSE kind END,
+            CASE kind WHEN '{JobKind.BACKFILL}' THEN '{JobKind.BACKFILL.action}' ELSE kind END,
             selection || jsonb_build_object('job', id, 'rate', rate), CASE WHEN state <> 'active' THEN done END, source
         FROM changed
-    )""",
+    )""",  # noqa: S608  names of our own
 }
 
 

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.failed.partition_retries import PartitionRetries
@@ -30,13 +31,16 @@ async def dead_letter(one: Consumer, held: Delivery, redis: Redis, queue: str) -
     assert await one.dead_letter(held, DeadReason.INVALID_MESSAGE, "no")
     [(_, dead)] = await redis.xrange(Keys.of(queue).dead)
     assert UNKNOWN.items() <= dead.items()
-    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert (await PartitionDeadLetters(redis, queue).change(JobKind.REPLAY, EVERYTHING)).done == 1
 
 
 async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
     assert await one.reschedule(held, 3_600.0, 2)
-    assert await PartitionRetries(redis, queue, GROUP).dead_letter(Selection(everything=True), "cli:me") == 1
-    assert (await PartitionDeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+    assert (
+        await PartitionRetries(redis, queue, GROUP).change(JobKind.DEAD_LETTER, Selection(everything=True), "cli:me")
+        == 1
+    )
+    assert (await PartitionDeadLetters(redis, queue).change(JobKind.REPLAY, EVERYTHING)).done == 1
 
 
 async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:

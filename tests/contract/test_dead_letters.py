@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +21,7 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.operating.jobs import JobKind
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.dead_letter_pages import PAGE
@@ -90,7 +91,7 @@ async def test_without_dead_letters_there_is_nothing_to_read_or_change(
 ) -> None:
     seen = await read_all(dead, EVERYTHING)
     survey = await dead.survey(by_id("a"))
-    changes = await dead.replay(EVERYTHING), await dead.drop(EVERYTHING)
+    changes = await dead.change(JobKind.REPLAY, EVERYTHING), await dead.change(JobKind.DROP, EVERYTHING)
 
     assert (seen, await dead.count(), await dead.get("1-0"), await dead.newest()) == ([], 0, None, "0-0")
     assert (survey.count, survey.missing) == (0, {"a"})
@@ -255,7 +256,7 @@ async def test_a_replayed_entry_has_fresh_attempts_and_keeps_its_own_fields_and_
     await consumer.dead_letter(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
     seconds, micros = await redis.time()
 
-    change = await dead.replay(EVERYTHING)
+    change = await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert change == Change(1, 0)
     assert await dead.count() == 0
@@ -274,7 +275,7 @@ async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
     [delivery] = await consumer.read(1, 0.001)
     await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
 
-    await dead.replay(EVERYTHING)
+    await dead.change(JobKind.REPLAY, EVERYTHING)
 
     [again] = await consumer.read(1, 0.001)
     assert again.enqueued_at == LONG_AGO / 1000
@@ -293,7 +294,7 @@ async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_l
         [delivery] = await consumer.read(1, 0.001)
         await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
         seen += await read_all(dead, EVERYTHING)
-        await dead.replay(EVERYTHING)
+        await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert [(entry.replays, entry.attempts, entry.fields[b"tenant"]) for entry in seen] == [
         (0, 2, b"x"),
@@ -315,7 +316,7 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at", "attempt"), nonsense)
     await dead_letter(redis, keys, [dead_fields("a", enqueued_at=nonsense, **numbers)])
 
-    await dead.replay(EVERYTHING)
+    await dead.change(JobKind.REPLAY, EVERYTHING)
 
     [(_, fields)] = await redis.xrange(keys.express)
     assert {name: fields[name] for name in fields if name != b"replayed_at"} == {b"order_id": b"a", b"replays": b"1"}
@@ -326,7 +327,7 @@ async def test_an_entry_without_fields_of_its_own_can_be_replayed(
 ) -> None:
     await redis.xadd(keys.dead, {"reason": "invalid_message"})
 
-    assert await dead.replay(EVERYTHING) == Change(1, 0)
+    assert await dead.change(JobKind.REPLAY, EVERYTHING) == Change(1, 0)
 
     [(_, fields)] = await redis.xrange(keys.express)
     assert set(fields) == {b"replays", b"replayed_at"}
@@ -341,7 +342,9 @@ async def test_thousands_go_back_in_pages_in_order_and_are_counted_exactly(
         redis, keys, (dead_fields(name, reasons[number % 5 == 0]) for number, name in enumerate(names(2_500)))
     )
 
-    change = await dead.replay(Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append)
+    change = await dead.change(
+        JobKind.REPLAY, Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append
+    )
 
     assert change == Change(2_000, 0)
     assert told[-1] == change
@@ -351,13 +354,13 @@ async def test_thousands_go_back_in_pages_in_order_and_are_counted_exactly(
     assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(2_500)) if not number % 5]
 
 
-@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
+@pytest.mark.parametrize("job_kind", [JobKind.REPLAY, JobKind.DROP])
 async def test_more_ids_than_fit_a_page_are_all_found(
-    dead: PartitionDeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
+    dead: PartitionDeadLetters, redis: Redis, keys: Keys, job_kind: JobKind
 ) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 10)))
 
-    change = await action(dead, by_id(*entry_ids[5:], "order-0", "nobody"))
+    change = await dead.change(job_kind, by_id(*entry_ids[5:], "order-0", "nobody"))
 
     assert change == Change(2 * PAGE + 6, 0)
     assert await orders(redis, keys.dead) == names(5)[1:]
@@ -369,7 +372,9 @@ async def test_two_replays_at_once_replay_each_once(
     await dead_letter(redis, keys, map(dead_fields, names(10 * PAGE)))
 
     async with open_dead_letters(redis_url, queue_name) as other:
-        one, two = await asyncio.gather(dead.replay(EVERYTHING), other.replay(EVERYTHING))
+        one, two = await asyncio.gather(
+            dead.change(JobKind.REPLAY, EVERYTHING), other.change(JobKind.REPLAY, EVERYTHING)
+        )
 
     assert one.done + two.done == 10 * PAGE
     assert one.gone + two.gone <= 10 * PAGE
@@ -392,7 +397,7 @@ async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_g
                 await redis.xdel(keys.dead, *entry_ids[PAGE : PAGE + 3])
             return answer
 
-    change = await Racing(redis, queue_name).replay(EVERYTHING, on_progress=told.append)
+    change = await Racing(redis, queue_name).change(JobKind.REPLAY, EVERYTHING, on_progress=told.append)
 
     assert change == Change(PAGE + 7, 3)
     assert told == [Change(PAGE, 0), Change(PAGE + 7, 3)]
@@ -404,10 +409,10 @@ async def test_what_is_dead_lettered_meanwhile_stays(dead: PartitionDeadLetters,
     await dead_letter(redis, keys, [dead_fields("later")])
 
     async with asyncio.TaskGroup() as tasks:
-        replaying = tasks.create_task(dead.replay(EVERYTHING, newest=survey.newest))
+        replaying = tasks.create_task(dead.change(JobKind.REPLAY, EVERYTHING, newest=survey.newest))
         for _ in range(20):
             await dead_letter(redis, keys, [dead_fields("later")])
-    again = await dead.replay(EVERYTHING)
+    again = await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert replaying.result() == Change(3 * PAGE, 0)
     assert again == Change(21, 0)
@@ -422,8 +427,8 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
     await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
     dying: list[asyncio.Task[None]] = []
     async with open_dead_letters(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        change = await dead.replay(
-            EVERYTHING, on_progress=lambda change: dying.append(tasks.create_task(die_again(change)))
+        change = await dead.change(
+            JobKind.REPLAY, EVERYTHING, on_progress=lambda change: dying.append(tasks.create_task(die_again(change)))
         )
 
     assert change == Change(3 * PAGE, 0)
@@ -452,9 +457,9 @@ async def test_documents_are_not_read_to_replay_or_drop(dead: PartitionDeadLette
 
     survey = await dead.survey(EVERYTHING)
     changes = [
-        await dead.replay(by_id("order-1", "order-2")),
-        await dead.drop(by_id(*entry_ids[3:40])),
-        await dead.drop(EVERYTHING),
+        await dead.change(JobKind.REPLAY, by_id("order-1", "order-2")),
+        await dead.change(JobKind.DROP, by_id(*entry_ids[3:40])),
+        await dead.change(JobKind.DROP, EVERYTHING),
     ]
 
     assert (survey.count, changes) == (60, [Change(2, 0), Change(37, 0), Change(21, 0)])
@@ -467,7 +472,7 @@ async def test_large_dead_letters_are_moved_a_few_megabytes_at_a_time(
 ) -> None:
     await dead_letter(redis, keys, (dead_fields(name, document="1" * 900_000) for name in names(6)))
 
-    change = await dead.replay(EVERYTHING)
+    change = await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert change == Change(6, 0)
     assert len(await redis.keys(f"{keys.records}*")) == 3, "one record for each script"
@@ -479,7 +484,7 @@ async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
     await dead_letter(redis, keys, map(dead_fields, "abc"))
     await redis.zadd(keys.erased, {"b": 1})
 
-    change = await dead.replay(EVERYTHING)
+    change = await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert change == Change(2, 1)
     assert (await orders(redis, keys.dead), await orders(redis, keys.express)) == ([], ["a", "c"])
@@ -500,20 +505,20 @@ async def behind_a_cutting_proxy(
 
 @pytest.mark.topologies("standalone")
 @pytest.mark.parametrize("cuts", [1, 4])
-@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
+@pytest.mark.parametrize("job_kind", [JobKind.REPLAY, JobKind.DROP])
 async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
-    redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, action: Callable[..., Any]
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, job_kind: JobKind
 ) -> None:
     told: list[str] = []
     await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
 
     async with behind_a_cutting_proxy(redis_url, queue_name, cuts, told) as dead:
-        change = await action(dead, EVERYTHING)
+        change = await dead.change(job_kind, EVERYTHING)
 
     assert change == Change(3 * PAGE, 0)
     assert told
     assert await redis.xlen(keys.dead) == 0
-    assert await orders(redis, keys.express) == (names(3 * PAGE) if action is PartitionDeadLetters.replay else [])
+    assert await orders(redis, keys.express) == (names(3 * PAGE) if job_kind is JobKind.REPLAY else [])
 
 
 async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
@@ -522,7 +527,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
     first = asyncio.Event()
 
-    replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: first.set()))
+    replaying = asyncio.create_task(dead.change(JobKind.REPLAY, EVERYTHING, on_progress=lambda _: first.set()))
     await first.wait()
     replaying.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -536,7 +541,9 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
 async def test_cancelled_in_a_page_it_reads_no_other(dead: PartitionDeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
-    replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
+    replaying = asyncio.create_task(
+        dead.change(JobKind.REPLAY, EVERYTHING, on_progress=lambda _: replaying.cancel() and None)
+    )
     with pytest.raises(asyncio.CancelledError):
         await replaying
 
@@ -556,7 +563,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
     await own_redis.config_set("maxmemory", 1)
 
     async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
-        replaying = asyncio.create_task(dead.replay(EVERYTHING))
+        replaying = asyncio.create_task(dead.change(JobKind.REPLAY, EVERYTHING))
         await eventually(lambda: _now(bool(told)))
         before = await orders(own_redis, keys.dead), await own_redis.xlen(keys.express)
         await own_redis.config_set("maxmemory", 0)
@@ -576,7 +583,7 @@ async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: 
     await own_redis.config_set("maxmemory", 1)
 
     async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
-        change = await dead.drop(EVERYTHING)
+        change = await dead.change(JobKind.DROP, EVERYTHING)
 
     assert (change, told) == (Change(PAGE + 50, 0), [])
     assert await own_redis.xlen(keys.dead) == 0
@@ -591,15 +598,15 @@ async def test_a_job_that_drops_makes_room_in_a_redis_that_is_out_of_memory(own_
 
     steps = JobSteps(own_redis, "orders", 7, on_wait=told.append)
     await steps.begin(StepRecord())
-    done = await steps.drop(entries, entries[-1])
+    done = await steps.change(JobKind.DROP, entries, entries[-1])
     await steps.forget()
 
     assert (done, told) == (StepRecord(entries[-1], 3, 0), [])
     assert await own_redis.xlen(keys.dead) == 0
 
 
-@pytest.mark.parametrize("action", [PartitionDeadLetters.replay, PartitionDeadLetters.drop], ids=["replay", "drop"])
-async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, action: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("job_kind", [JobKind.REPLAY, JobKind.DROP])
+async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, job_kind: JobKind) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
     async with Redis.from_url(own_valkey.url) as redis:
@@ -607,7 +614,7 @@ async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, act
     own_valkey.stop("save")
 
     async with open_dead_letters(own_valkey.url, "orders", on_wait=told.append) as dead:
-        acting = asyncio.create_task(action(dead, EVERYTHING))
+        acting = asyncio.create_task(dead.change(job_kind, EVERYTHING))
         surveying = asyncio.create_task(dead.survey(EVERYTHING))
         await eventually(lambda: _now(len(told) >= 2))
         with pytest.raises(QueueUnavailable):
@@ -635,7 +642,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
 
     async with open_dead_letters(url, "orders") as dead:
         with pytest.raises(QueueRefused):
-            await dead.replay(EVERYTHING)
+            await dead.change(JobKind.REPLAY, EVERYTHING)
 
     left, back = await orders(own_redis, keys.dead), await orders(own_redis, keys.express)
     assert set(left) | set(back) == {"a", "b", "c"}
@@ -647,7 +654,7 @@ async def test_a_key_of_another_type_is_not_waited_for(dead: PartitionDeadLetter
     await redis.set(keys.express, "not a stream")
 
     with pytest.raises(UserError):
-        await dead.replay(EVERYTHING)
+        await dead.change(JobKind.REPLAY, EVERYTHING)
 
     assert await orders(redis, keys.dead) == ["a", "b"]
 
@@ -663,7 +670,7 @@ async def test_only_the_dead_letters_that_match_are_dropped(
         redis, keys, (dead_fields(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE)))
     )
 
-    change = await dead.drop(Selection(reasons=frozenset({"rejected"})))
+    change = await dead.change(JobKind.DROP, Selection(reasons=frozenset({"rejected"})))
 
     assert change == Change(3 * PAGE // 2, 0)
     assert await orders(redis, keys.dead) == names(3 * PAGE)[1::2]
@@ -676,7 +683,9 @@ async def test_a_replay_and_a_drop_at_once_move_each_once(
     await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
     async with open_dead_letters(redis_url, queue_name) as other:
-        replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))
+        replayed, dropped = await asyncio.gather(
+            dead.change(JobKind.REPLAY, EVERYTHING), other.change(JobKind.DROP, EVERYTHING)
+        )
 
     assert replayed.done + dropped.done == 5 * PAGE
     assert await redis.xlen(keys.express) == replayed.done

@@ -195,7 +195,7 @@ async def test_a_job_has_one_entry_in_the_audit_log_which_ends_with_it(
     await jobs.end(reopened, JobState.DONE, PROGRESS)
     [done] = await entries()
 
-    assert (begun.actor, begun.action, begun.source) == ("cli:me", held.action, "shop-de")
+    assert (begun.actor, begun.action, begun.source) == ("cli:me", held.kind.action, "shop-de")
     assert begun.selection == {"job": held.id, "rate": request_.rate, **request_.selection}
     states = [(each.state, each.count) for each in (begun, cancelled, resumed, done)]
     unfinished = OperationState.UNFINISHED, None

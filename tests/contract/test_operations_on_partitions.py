@@ -9,6 +9,7 @@ from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_state import DeadEntry, QueuedEntry, RetryEntry
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import Keys
@@ -123,7 +124,7 @@ async def test_an_id_names_one_dead_letter_although_two_partitions_have_used_it(
 
     shown = await dead.get("5-0:2")
     survey = await dead.survey(Selection(ids=frozenset({"5-0:2", "6-0"})))
-    change = await dead.drop(Selection(ids=frozenset({"5-0:2"})), newest=survey.newest)
+    change = await dead.change(JobKind.DROP, Selection(ids=frozenset({"5-0:2"})), newest=survey.newest)
 
     assert shown is not None
     assert shown.order_id == f"order of {layout.current[2]}"
@@ -141,8 +142,8 @@ async def test_a_replay_puts_each_dead_letter_back_into_its_partition_up_to_the_
     await redis.xadd(Keys.of(layout.queue_of_order("later")).dead, dead_fields("later"))
     progress: list[int] = []
 
-    change = await dead.replay(
-        EVERYTHING, newest=survey.newest, on_progress=lambda so_far: progress.append(so_far.done)
+    change = await dead.change(
+        JobKind.REPLAY, EVERYTHING, newest=survey.newest, on_progress=lambda so_far: progress.append(so_far.done)
     )
 
     assert (survey.count, change.done, change.gone) == (30, 30, 0)
@@ -182,8 +183,8 @@ async def test_retries_are_run_and_dead_lettered_in_every_partition(
     retries = Retries(redis, read_layout, GROUP)
 
     survey = await retries.survey(Selection(ids=frozenset({*ORDERS[:10], "another"})))
-    moved = await retries.dead_letter(survey, "me")
-    run = await retries.run_now(ALL_RETRIES)
+    moved = await retries.change(JobKind.DEAD_LETTER, survey, "me")
+    run = await retries.change(JobKind.RUN_NOW, ALL_RETRIES)
 
     assert (survey.count, sorted(survey.missing), moved.done, run.done) == (10, ["another"], 10, 20)
     state = await Monitor(redis, read_layout, GROUP).state()

@@ -16,6 +16,7 @@ from servers.kinds import Kind
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.jobs import JobKind
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
@@ -31,7 +32,7 @@ LEASE = 3600.0
 
 async def replay(consumer: Consumer, delivery: Delivery) -> object:
     del delivery
-    return await PartitionDeadLetters(consumer.access.control, QUEUE).replay(Selection(everything=True))
+    return await PartitionDeadLetters(consumer.access.control, QUEUE).change(JobKind.REPLAY, Selection(everything=True))
 
 
 async def retry_later(consumer: Consumer, delivery: Delivery) -> object:

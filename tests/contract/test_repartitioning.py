@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout, partition_queue
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.erasing import PartitionEraser
@@ -172,22 +173,22 @@ async def test_moves_for_an_earlier_layout_are_rejected(redis: Redis, queue_name
     assert await all_dead(redis, earlier) == sorted((each, queue_name) for each in ORDERS)
 
 
-@pytest.mark.parametrize("handled", ["replay", "drop"])
+@pytest.mark.parametrize("handled", [JobKind.REPLAY, JobKind.DROP])
 async def test_a_dead_letter_that_was_replayed_or_dropped_after_its_move_does_not_return(
-    redis: Redis, queue_name: str, repartitioning: Repartitioning, handled: str
+    redis: Redis, queue_name: str, repartitioning: Repartitioning, handled: JobKind
 ) -> None:
     await dead_letter(redis, queue_name, "a")
     target = (await repartitioning.begin(2)).queue_of_order("a")
     await repartitioning.drain()
     dead_letters = PartitionDeadLetters(redis, target, group=GROUP)
-    await getattr(dead_letters, handled)(Selection(everything=True))
+    await dead_letters.change(handled, Selection(everything=True))
 
     ended = await repartitioning.drain()
 
     assert ended.is_complete
     assert await all_dead(redis, ended.layout) == []
     entries = await redis.xrange(Keys.of(target).express)
-    assert [b"ingest_moved_from" in fields for _, fields in entries] == [False] * (handled == "replay")
+    assert [b"ingest_moved_from" in fields for _, fields in entries] == [False] * (handled is JobKind.REPLAY)
 
 
 @pytest.mark.each_server
@@ -235,7 +236,9 @@ async def test_a_dead_letter_that_is_replayed_in_a_former_partition_at_its_end_i
     await dead_letter(redis, queue_name, "a")
     async with Interrupted.from_url(redis_url) as client:
         # After the lanes were found empty, and before the dead letters move.
-        client.happens = lambda: PartitionDeadLetters(redis, queue_name).replay(Selection(everything=True))
+        client.happens = lambda: PartitionDeadLetters(redis, queue_name).change(
+            JobKind.REPLAY, Selection(everything=True)
+        )
         repartitioning = on(client, queue_name)
         await repartitioning.begin(6)
 

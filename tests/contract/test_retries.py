@@ -10,6 +10,7 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.partition_retries import PartitionRetries, Position
@@ -52,7 +53,10 @@ async def listed(retries: PartitionRetries, most: int) -> list[RetryEntry]:
 
 async def test_without_retries_there_is_nothing_to_list_or_change(retries: PartitionRetries) -> None:
     assert (await listed(retries, 10), await retries.count()) == ([], 0)
-    assert [await retries.run_now(EVERYTHING), await retries.dead_letter(EVERYTHING, "me")] == [0, 0]
+    assert [
+        await retries.change(JobKind.RUN_NOW, EVERYTHING),
+        await retries.change(JobKind.DEAD_LETTER, EVERYTHING, "me"),
+    ] == [0, 0]
 
 
 async def test_retries_are_listed_with_their_reason_the_soonest_first(
@@ -128,7 +132,7 @@ async def test_what_cannot_be_read_is_listed_without_an_order_and_dead_lettered_
     await redis.zadd(keys.retry, {"1-0": 1, "gone": 2})
 
     [entry] = await listed(retries, 10)
-    moved = [await retries.dead_letter(EVERYTHING, "me") for _ in range(2)]
+    moved = [await retries.change(JobKind.DEAD_LETTER, EVERYTHING, "me") for _ in range(2)]
 
     assert (entry.order_id, entry.entry_id, moved) == (None, "1-0", [1, 0])
     assert await redis.zrange(keys.retry, 0, -1) == [b"gone"]
@@ -145,7 +149,7 @@ async def test_progress_is_told_while_retries_are_searched(retries: PartitionRet
     changed: list[int] = []
 
     await retries.survey(EVERYTHING, on_progress=counted.append)
-    await retries.run_now(EVERYTHING, on_progress=changed.append)
+    await retries.change(JobKind.RUN_NOW, EVERYTHING, on_progress=changed.append)
 
     assert counted == [100, 200, 250]
     assert changed == [0, 0, 0, 100, 200, 250]
@@ -157,9 +161,9 @@ async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
     for name in (b"\xff\xfe", b"\\xff\\xfe", b""):
         await put(redis, keys, name, 9e12, "order_id", "a")  # type: ignore[arg-type]
 
-    run = await retries.run_now(EVERYTHING)
+    run = await retries.change(JobKind.RUN_NOW, EVERYTHING)
     due = {due for _, due in await redis.zrange(keys.retry, 0, -1, withscores=True)}
-    moved = await retries.dead_letter(Selection(frozenset({"a"})), "me")
+    moved = await retries.change(JobKind.DEAD_LETTER, Selection(frozenset({"a"})), "me")
 
     assert (run, moved) == (3, 3)
     assert max(due) < 9e12
@@ -172,7 +176,7 @@ async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
 ) -> None:
     await wait(one, redis, keys, "a", "b", "c")
 
-    count = await retries.run_now(Selection(frozenset({"a", "c", "nobody"})))
+    count = await retries.change(JobKind.RUN_NOW, Selection(frozenset({"a", "c", "nobody"})))
 
     assert count == 2
     assert await eventually(lambda: one.move_due(10)) == 2
@@ -187,8 +191,8 @@ async def test_at_the_memory_limit_retries_are_run_now_and_dead_lettered(own_red
         await put(own_redis, keys, name, 2e13, "order_id", name)
     await own_redis.config_set("maxmemory", 1)
 
-    assert await retries.run_now(EVERYTHING) == 2
-    assert await retries.dead_letter(EVERYTHING, "me") == 2
+    assert await retries.change(JobKind.RUN_NOW, EVERYTHING) == 2
+    assert await retries.change(JobKind.DEAD_LETTER, EVERYTHING, "me") == 2
 
     assert (await retries.count(), await own_redis.xlen(keys.dead)) == (0, 2)
 
@@ -198,10 +202,12 @@ async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replaye
 ) -> None:
     await wait(one, redis, keys, "a", "b", document="{}", tenant="x")
 
-    moved = [await retries.dead_letter(Selection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)]
+    moved = [
+        await retries.change(JobKind.DEAD_LETTER, Selection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)
+    ]
     async with open_dead_letters(redis_url, queue_name) as dead:
         entries = [entry async for page in dead.oldest_first(Selection(everything=True)) for entry in page.entries]
-        await dead.replay(Selection(everything=True))
+        await dead.change(JobKind.REPLAY, Selection(everything=True))
     again = await one.read(10, NOW)
 
     assert moved == [2, 0]
@@ -226,7 +232,7 @@ async def test_of_an_erased_order_no_dead_letter_is_made(
     await wait(one, redis, keys, "a")
     await redis.zadd(keys.erased, {"a": 1})
 
-    assert await retries.dead_letter(EVERYTHING, "me") == 0
+    assert await retries.change(JobKind.DEAD_LETTER, EVERYTHING, "me") == 0
 
     assert await redis.exists(keys.dead, keys.retry, keys.retry_entries) == 0
 
@@ -242,7 +248,10 @@ async def test_what_is_scheduled_after_a_survey_is_not_changed_with_it(
     await redis.zrem(keys.retry, gone)
     await redis.hdel(keys.retry_entries, gone)
 
-    calls = {"run_now": lambda: retries.run_now(survey), "dead_letter": lambda: retries.dead_letter(survey, "me")}
+    calls = {
+        "run_now": lambda: retries.change(JobKind.RUN_NOW, survey),
+        "dead_letter": lambda: retries.change(JobKind.DEAD_LETTER, survey, "me"),
+    }
     done = await calls[change]()
 
     assert (survey.count, done) == (2, 1)

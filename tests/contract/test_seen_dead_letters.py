@@ -10,6 +10,7 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.erasing import PartitionEraser
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
@@ -110,13 +111,13 @@ async def test_an_order_whose_letter_is_gone_gets_a_new_one(
     dead, steps = PartitionDeadLetters(client, queue_name), JobSteps(client, queue_name, 1)
     match way:
         case "replay":
-            await dead.replay(EVERYTHING)
+            await dead.change(JobKind.REPLAY, EVERYTHING)
         case "replay by a job":
-            await steps.replay([letter.entry_id], letter.entry_id)
+            await steps.change(JobKind.REPLAY, [letter.entry_id], letter.entry_id)
         case "drop":
-            await dead.drop(EVERYTHING)
+            await dead.change(JobKind.DROP, EVERYTHING)
         case "drop by a job":
-            await steps.drop([letter.entry_id], letter.entry_id)
+            await steps.change(JobKind.DROP, [letter.entry_id], letter.entry_id)
         case "erase":
             await PartitionEraser(client, queue_name, "ingest").erase(["a"])
             await redis.zrem(keys.erased, "a")
@@ -147,7 +148,7 @@ async def test_a_document_that_was_accepted_again_is_replayed_as_the_newest(
     await die(client, queue_name, one, document)
     [letter] = await letters(client, queue_name)
 
-    await PartitionDeadLetters(client, queue_name).replay(EVERYTHING)
+    await PartitionDeadLetters(client, queue_name).change(JobKind.REPLAY, EVERYTHING)
 
     [replayed] = await one.read(1, 1.0)
     assert letter.seen == 2

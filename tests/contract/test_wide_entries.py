@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
@@ -45,7 +46,7 @@ async def test_an_entry_of_any_width_is_retried_dead_lettered_and_replayed_with_
     dead_letters = PartitionDeadLetters(redis, queue_name)
     [entry] = [entry async for page in dead_letters.newest_first(Selection(everything=True)) for entry in page.entries]
     assert given.items() - {(b"order_id", b"a")} <= entry.fields.items()
-    assert (await dead_letters.replay(Selection(everything=True))).done == 1
+    assert (await dead_letters.change(JobKind.REPLAY, Selection(everything=True))).done == 1
     [third] = await one.read(1, NOW)
 
     assert given.items() <= third.fields.items()
@@ -60,7 +61,7 @@ async def test_a_wide_dead_letter_that_another_program_wrote_is_replayed(
     command = [part for pair in {**given, b"reason": b"theirs"}.items() for part in pair]
     await redis.execute_command("XADD", keys.dead, "*", *command)
 
-    assert (await PartitionDeadLetters(redis, queue_name).replay(Selection(everything=True))).done == 1
+    assert (await PartitionDeadLetters(redis, queue_name).change(JobKind.REPLAY, Selection(everything=True))).done == 1
 
     [delivery] = await one.read(1, NOW)
     assert given.items() <= delivery.fields.items()

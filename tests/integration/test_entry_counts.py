@@ -45,17 +45,18 @@ async def test_a_count_continues_after_a_request_that_does_not_wait_for_it(redis
 
     async with counts_of(redis, queue_name) as counts:
         first = await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=0)
-        assert not first.is_complete
+        assert first.found is None
 
         async def complete() -> EntryCount | None:
             count = await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=0)
-            return count if count.is_complete else None
+            return count if count.found is not None else None
 
         found = await eventually(complete)
 
     assert found is not None
-    assert (found.count, found.reasons, found.examined) == (750, {"not_found": 750}, 1000)
-    assert found.newest.keys() == {queue_name}
+    assert found.found is not None
+    assert (found.found.count, found.found.reasons, found.examined) == (750, {"not_found": 750}, 1000)
+    assert found.found.newest.keys() == {queue_name}
 
 
 async def test_a_failed_count_is_reported_and_begins_again(queue_name: str, redis: Redis) -> None:
@@ -64,7 +65,7 @@ async def test_a_failed_count_is_reported_and_begins_again(queue_name: str, redi
             with pytest.raises(QueueUnavailable):
                 await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30)
     async with counts_of(redis, queue_name) as counts:
-        assert (await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30)).is_complete
+        assert (await counts.of(SOURCE, EntryKind.DEAD_LETTERS, LOCKED, wait=30)).found is not None
 
 
 async def test_all_requests_that_wait_for_a_count_get_its_failure(queue_name: str) -> None:
@@ -83,4 +84,4 @@ async def test_a_count_that_makes_room_for_others_is_incomplete(queue_name: str,
         others = [Selection(filter=EntryFilter(text=str(number))) for number in range(50)]
         await asyncio.gather(*(counts.of(SOURCE, EntryKind.DEAD_LETTERS, other, wait=0) for other in others))
 
-        assert not (await first).is_complete
+        assert (await first).found is None

@@ -68,7 +68,7 @@ async def test_an_export_that_is_interrupted_again_and_again_contains_each_dead_
         await interrupted_run(job, bench, steps=1)
         await bench.parts.jobs.release(job)
         # One more is gone each time before another process continues.
-        await bench.dead_letters.drop(Selection(ids=frozenset({f"o{800 - interrupted}"})))
+        await bench.dead_letters.change(JobKind.DROP, Selection(ids=frozenset({f"o{800 - interrupted}"})))
         taken = await bench.parts.jobs.take(job.id, f"another-{interrupted}")
         assert taken is not None
         job = taken

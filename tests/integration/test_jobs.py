@@ -116,7 +116,7 @@ async def test_dead_letters_are_dropped_and_what_another_operator_moved_counts_a
 
     async def drop_some() -> None:
         await other.wait()
-        await bench.dead_letters.drop(Selection(ids=frozenset({"o100", "o101"})))
+        await bench.dead_letters.change(JobKind.DROP, Selection(ids=frozenset({"o100", "o101"})))
 
     def note(progress: JobProgress) -> None:
         # After the first step, the job has read the entries of all steps.
@@ -234,7 +234,7 @@ async def test_a_survey_of_groups_follows_what_is_added_and_removed(bench: Bench
         assert await count() == {"not_found": 700}
         await bench.add(5, first=700, reason="rejected")
         assert await count() == {"not_found": 700, "rejected": 5}
-        await bench.dead_letters.drop(Selection(reasons=frozenset({"not_found"})))
+        await bench.dead_letters.change(JobKind.DROP, Selection(reasons=frozenset({"not_found"})))
         assert await count() == {"rejected": 5}
         assert (await surveys.of(EntryKind.RETRIES, [""], wait=30)).groups == []
 

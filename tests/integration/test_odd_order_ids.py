@@ -21,6 +21,7 @@ from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.operate.erasing import PartitionEraser, Removed
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.operate.order_search import PartitionSearch
@@ -52,7 +53,7 @@ async def test_an_order_keeps_its_id_through_retries_dead_letters_and_replays(sc
         for delivery in await consumer.read(100, 1.0):
             assert await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
         dead_letters = PartitionDeadLetters(scene.redis, scene.queue)
-        replayed = await dead_letters.replay(Selection(frozenset(ODD_IDS)))
+        replayed = await dead_letters.change(JobKind.REPLAY, Selection(frozenset(ODD_IDS)))
         again = [delivery.order_id for delivery in await consumer.read(100, 1.0)]
 
     assert replayed.done == len(ODD_IDS)

@@ -49,7 +49,7 @@ async def test_only_who_reads_whole_dead_letters_gets_their_documents(backends: 
 
     await dead_letters.find([backends], EVERYTHING, into(found), limit=9)
     between = _sent(redis)
-    await dead_letters.read([backends], EVERYTHING, into(read), reader=READER, limit=9)
+    await dead_letters.find([backends], EVERYTHING, into(read), reader=READER, limit=9)
 
     assert [entry.order_id for entry in found] == [entry.order_id for entry in read] == list("fedcba")
     assert all(len(entry.fields[b"document"]) == 1_000_000 for entry in read)
@@ -97,7 +97,7 @@ async def test_dead_letters_of_several_sources_are_found_newest_first_up_to_the_
 
     some = await dead_letters.find(sources, EVERYTHING, write, limit=450)
     of_some, found = found, []
-    everything = await dead_letters.read(sources, EVERYTHING, write, reader=READER)
+    everything = await dead_letters.find(sources, EVERYTHING, write, reader=READER)
 
     newest_first = [("ab"[number // 3 % 2], str(number)) for number in reversed(range(500))]
     assert (some.count, some.has_more, of_some) == (450, True, newest_first[:450])

@@ -15,6 +15,7 @@ from support import connected, eventually
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.order_state import IngestionState
@@ -114,7 +115,7 @@ async def test_an_erased_order_that_is_announced_pushed_or_replayed_does_not_com
         await scene.enqueue("X", "kept")
         await scene.add(order_id="X", document=pushed("X"))
         async with open_dead_letters(scene.redis_url, scene.queue) as dead:
-            await dead.replay(Selection(everything=True))
+            await dead.change(JobKind.REPLAY, Selection(everything=True))
         await scene.stored_at_least(1)
         await scene.finished()
         again = await orders.erase("X", "test")

@@ -8,6 +8,7 @@ from support import eventually
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
 
@@ -48,7 +49,7 @@ async def test_a_push_that_was_dead_and_is_replayed_does_not_replace_a_later_one
         await scene.add(order_id="X", document=document("X", status="second"))
         await scene.finished()
 
-        await PartitionDeadLetters(scene.redis, scene.queue).replay(Selection(everything=True))
+        await PartitionDeadLetters(scene.redis, scene.queue).change(JobKind.REPLAY, Selection(everything=True))
         await scene.finished()
 
     assert (await scene.rows())["X"]["status"] == "second"

@@ -4,6 +4,7 @@ from integration.scene import Scene
 
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.operations.failed_orders.entry_json import shown
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
@@ -22,7 +23,7 @@ async def test_each_reading_of_a_list_adds_to_the_letter_of_an_order_and_not_ano
             await Producer(scene.redis, scene.queue).try_announce([Announcement("lost", origin="poll")], coalesce=60)
             await scene.finished()
     [letter] = [entry async for page in dead.newest_first(EVERYTHING) for entry in page.entries]
-    await dead.replay(EVERYTHING)
+    await dead.change(JobKind.REPLAY, EVERYTHING)
     async with scene.worker():
         await scene.finished()
     [again] = [entry async for page in dead.newest_first(EVERYTHING) for entry in page.entries]

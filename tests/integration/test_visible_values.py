@@ -3,9 +3,11 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import ClientSession, CookieJar
 from dead_letter_entries import dead_fields
@@ -17,20 +19,26 @@ from surfaces import pages, routes
 from ingest.api.admission.access import KeyAccess
 from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, Scope, digest_of, make_key
-from ingest.domain.operating.jobs import JobProgress, JobState
+from ingest.domain.operating.backfill import BackfillRequest
+from ingest.domain.operating.jobs import JobKind, JobProgress, JobRequest, JobState
 from ingest.domain.orders.order_filter import OrderFilter
-from ingest.operations.declared import DECLARED
+from ingest.operations.declared import DECLARED, Sees
 from ingest.operations.jobs import start
 from ingest.operations.jobs.orders import preview_request
 from ingest.store.connections.pool import Pool
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 from ingest.telemetry.shared_metrics import Counter
 
-PERSONAL = ("customer-17850", "attribute-ada", "field-ada", "pushed-ada", "before-ada", "after-ada", "wanted-ada")
+PERSONAL = (
+    *("customer-17850", "attribute-ada", "document-ada", "field-ada", "pushed-ada"),
+    *("before-ada", "after-ada", "wanted-ada"),
+)
 SCOPES = {
     "reader": frozenset({Scope.READ}),
     "operator": frozenset({Scope.READ, Scope.OPERATE}),
     "support": frozenset({Scope.READ, Scope.PERSONAL}),
+    "lead": frozenset({Scope.READ, Scope.OPERATE, Scope.PERSONAL}),
     "eraser": frozenset({Scope.READ, Scope.ERASE}),
     "shop": frozenset({Scope.READ, Scope.ENQUEUE, Scope.PUSH}),
 }
@@ -56,24 +64,43 @@ STORE = (
     """ '{"channel": "attribute-ada", "nothing": null}', '{"name": "document-ada"}'"""
     " FROM (SELECT timestamptz '2020-01-01' AS t) AS t"
 )
-# The same operation over HTTP and in the console.
-SURFACES = {
-    "list orders": ("/v1/orders", "/console/orders"),
-    "show an order": ("/v1/orders/1", "/console/orders/show?id=1"),
-    "show a dead letter": (f"/v1/dead-letters/{DEAD}", f"/console/dead-letters/show?id={DEAD}"),
-    "export dead letters": ("/v1/dead-letters/export", "/console/dead-letters/export"),
-    "show a preview": ("/v1/jobs/1", "/console/jobs/show?id=1"),
-    "download an export": ("/v1/jobs/2/output", "/console/jobs/output?id=2"),
-    "list the audit log": ("/v1/audit", "/console/audit"),
+ORDER = {"customer-17850", "attribute-ada"}
+FIELDS = {"pushed-ada", "field-ada"}
+BEFORE, AFTER, WANTED = "before-ada", "after-ada", "wanted-ada"
+# Each operation that returns data: its path over HTTP, its path in the console, and the personal values that both return.
+SURFACES: dict[str, tuple[str | None, str | None, set[str]]] = {
+    "orders.list": ("/orders", "/orders", {"customer-17850"}),
+    "orders.show": ("/orders/1", "/orders/show?id=1", ORDER),
+    "orders.history": ("/orders/1/history", None, set()),
+    "orders.read": (None, "/orders/document?id=1", {"document-ada"}),
+    "sources.list": ("/sources", "/sources/show", set()),
+    "queue.show": ("/queue", None, set()),
+    "queue.consumers": ("/queue/consumers", None, set()),
+    "retries.list": ("/retries", "/retries", set()),
+    "retries.groups": ("/retries/groups", None, set()),
+    "dead_letters.list": ("/dead-letters", "/dead-letters", set()),
+    "dead_letters.groups": ("/dead-letters/groups", None, set()),
+    "dead_letters.read": (f"/dead-letters/{DEAD}", f"/dead-letters/show?id={DEAD}", FIELDS),
+    "dead_letters.export": ("/dead-letters/export", "/dead-letters/export", FIELDS),
+    "controls.show": ("/controls", None, set()),
+    "workers.list": ("/workers", "/workers", set()),
+    "jobs.list": ("/jobs", "/jobs", {WANTED}),
+    "jobs.show": ("/jobs/1", "/jobs/show?id=1", {BEFORE, AFTER, WANTED}),
+    "jobs.download": ("/jobs/2/output", "/jobs/output?id=2", FIELDS),
+    "backfills.list": ("/backfills", "/sources/backfills", set()),
+    "backfills.show": ("/backfills/3", None, set()),
+    "audit.list": ("/audit", "/audit", {WANTED}),
+    "settings.show": (None, "/settings", set()),
 }
-NEEDS_PERSONAL = {"export dead letters", "download an export"}
-SHOWN = {
-    "list orders": {"customer-17850"},
-    "show an order": {"customer-17850", "attribute-ada"},
-    "show a dead letter": {"pushed-ada", "field-ada"},
-    "export dead letters": {"pushed-ada", "field-ada"},
-    "show a preview": {"before-ada", "after-ada", "wanted-ada"},
-    "list the audit log": {"wanted-ada"},
+# Their table in the console has no column for the selection.
+WITHOUT_VALUES = ("jobs.list", "/console")
+# Each change that returns data: its path over HTTP and its body. The console redirects to the page of the job.
+ORDERS = {"customer_id": WANTED, "attributes": {"channel": WANTED}}
+CHANGES: dict[str, tuple[str, Any]] = {
+    "orders.preview": ("/jobs", {"kind": "orders.preview", "orders": ORDERS}),
+    "jobs.start": ("/jobs", {"kind": "orders.enqueue", "orders": ORDERS}),
+    "jobs.cancel": ("/jobs/4/cancel", None),
+    "jobs.resume": ("/jobs/4/resume", None),
 }
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -84,6 +111,9 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
     await scene.sql(STORE)
     fields = dead_fields("2", document='{"name": "pushed-ada"}', customer="field-ada", origin="till")
     await scene.redis.xadd(scene.keys.dead, fields, DEAD)  # type: ignore[arg-type]
+    retry = ["order_id", "3", "customer", "field-ada", "document", '{"name": "pushed-ada"}', "origin", "till"]
+    await scene.redis.hset(scene.keys.retry_entries, "1-0", msgspec.msgpack.encode(retry))  # type: ignore[arg-type]
+    await scene.redis.zadd(scene.keys.retry, {"1-0": 4e12})
     async with Pool.open(as_admin(scene.dsn), size=1) as pool:
         jobs = Jobs(pool, "")
         wanted = preview_request(OrderFilter(customer_id="wanted-ada", attributes=(("channel", "wanted-ada"),)))
@@ -91,6 +121,13 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
         held = await jobs.take(1, "w")
         assert held is not None
         await jobs.end(held, JobState.DONE, JobProgress(), result=PREVIEW, order_ids=["1"])
+        await start(jobs, JobRequest(JobKind.EXPORT, {"format": "jsonl"}), "ada", "w")
+        export = await jobs.get(2)
+        assert export is not None
+        await JobOutput(pool, "").add(export, 0, '{"customer": "field-ada", "document": "pushed-ada"}\n', JobProgress())
+        await jobs.end(export, JobState.DONE, JobProgress())
+        moment = datetime(2020, 1, 1, tzinfo=UTC)
+        await start(jobs, BackfillRequest(moment, moment, None, dry_run=True).as_job(), "ada")
     keys = [ApiKey(name, digest_of(TEXTS[name]), scopes) for name, scopes in SCOPES.items()]
     async with running_api(scene.redis_url, scene.dsn, scene.queue, access_of(*keys), keep_document="on") as api:
         yield api
@@ -111,29 +148,52 @@ async def logged_in(api: Api, name: str) -> AsyncIterator[ClientSession]:
         yield http
 
 
-async def seen(api: Api, name: str, operation: str) -> dict[str, tuple[int, set[str]]]:
-    """The status and the personal values that a key gets on both surfaces."""
-    over_http, in_console = SURFACES[operation]
-    async with logged_in(api, name) as http:
-        found = {}
-        for surface, path in (("http", over_http), ("console", in_console)):
-            headers = {"X-API-Key": TEXTS[name]} if surface == "http" else {}
-            async with http.get(f"{api.url}{path}", headers=headers) as response:
-                text = await response.text()
-                found[surface] = (response.status, {value for value in PERSONAL if value in text})
+async def seen(api: Api, name: str, http: ClientSession, operation: str) -> dict[str, tuple[int, set[str]]]:
+    """The status and the personal values that a key gets on each surface of an operation."""
+    found = {}
+    for surface, path in zip(("/v1", "/console"), SURFACES[operation], strict=False):
+        if path is not None:
+            headers = {"X-API-Key": TEXTS[name]} if surface == "/v1" else {}
+            async with http.get(f"{api.url}{surface}{path}", headers=headers) as response:
+                found[surface] = (response.status, personal_in(await response.text()))
     return found
 
 
-@pytest.mark.parametrize("operation", SURFACES)
-@pytest.mark.parametrize("name", SCOPES)
-async def test_a_key_sees_the_same_over_http_and_in_the_console(api: Api, name: str, operation: str) -> None:
-    found = await seen(api, name, operation)
+def personal_in(text: str) -> set[str]:
+    return {value for value in PERSONAL if value in text}
 
-    assert found["http"] == found["console"]
-    if Scope.PERSONAL not in SCOPES[name]:
-        assert found["http"] == (403 if operation in NEEDS_PERSONAL else 200, set())
-    elif operation != "download an export":
-        assert found["http"] == (200, SHOWN[operation])
+
+@pytest.mark.parametrize("name", SCOPES)
+async def test_a_key_sees_the_same_over_http_and_in_the_console(api: Api, name: str) -> None:
+    async with logged_in(api, name) as http:
+        found = {operation: await seen(api, name, http, operation) for operation in SURFACES}
+
+    expected: dict[str, dict[str, tuple[int, set[str]]]] = {}
+    for operation, (_, _, values) in SURFACES.items():
+        is_permitted = set(DECLARED[operation].scopes) <= SCOPES[name]
+        for surface in found[operation]:
+            shows = Scope.PERSONAL in SCOPES[name] and (operation, surface) != WITHOUT_VALUES
+            expected.setdefault(operation, {})[surface] = (200 if is_permitted else 403, values if shows else set())
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["operator", "lead"])
+async def test_a_change_returns_personal_values_only_to_a_key_that_may_see_them(api: Api, name: str) -> None:
+    found = {}
+    for operation, (path, body) in CHANGES.items():
+        headers = {"X-API-Key": TEXTS[name]}
+        async with api.http.post(f"{api.url}/v1{path}", json=body, headers=headers) as response:
+            found[operation] = (response.status // 100, personal_in(await response.text()))
+
+    assert found == dict.fromkeys(CHANGES, (2, {WANTED} if Scope.PERSONAL in SCOPES[name] else set()))
+
+
+def test_each_operation_that_returns_data_is_compared() -> None:
+    masked = {name for name, each in DECLARED.items() if each.sees is not Sees.STATES}
+    reading = {name for name, each in DECLARED.items() if each.scope is Scope.READ}
+
+    # The result of a preview is shown with its job.
+    assert SURFACES.keys() | CHANGES.keys() == (reading | masked) - {"console", "jobs.read"}
 
 
 async def permitted(api: Api, name: str) -> dict[str, dict[str, set[bool]]]:
@@ -182,8 +242,8 @@ async def shown(api: Api, name: str, path: str) -> Any:
 
 async def test_masked_values_keep_their_form(api: Api) -> None:
     order, entry, job = [
-        await shown(api, "reader", SURFACES[operation][0])
-        for operation in ("show an order", "show a dead letter", "show a preview")
+        await shown(api, "reader", f"/v1{SURFACES[operation][0]}")
+        for operation in ("orders.show", "dead_letters.read", "jobs.show")
     ]
 
     assert order["order"]["customer_id"] == "cu…"

@@ -9,6 +9,7 @@ from model.steps import LOST, PICK, step
 from model.trouble import Trouble
 
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.redis.connection import translated
 
 _FEW = 3
@@ -97,7 +98,7 @@ class Foreigners(Trouble):
         """One call of a replay, which is the same call if it is repeated with its record."""
         with translated():
             keys = [self.keys.dead, self.keys.dead_seen, self.keys.express, self.keys.stream, self.keys.erased, record]
-            return int(await self.letters._replay(keys, [GROUP, entry_id]))
+            return int(await self.letters._scripts.of(JobKind.REPLAY, "").script(keys, [GROUP, entry_id]))
 
     def record(self) -> str:
         self.calls += 1
@@ -105,8 +106,8 @@ class Foreigners(Trouble):
 
     @step(1, lambda self: self.look.dead, is_replay=st.booleans())
     def replay_or_drop_all(self, *, is_replay: bool) -> None:
-        call = self.letters.replay if is_replay else self.letters.drop
-        assert self.run(call(Selection(everything=True))).done == len(self.look.dead)
+        kind = JobKind.REPLAY if is_replay else JobKind.DROP
+        assert self.run(self.letters.change(kind, Selection(everything=True))).done == len(self.look.dead)
         if not is_replay:
             for token in self.look.dead.values():
                 self.here[token] -= 1

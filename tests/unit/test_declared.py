@@ -1,5 +1,6 @@
 """Each operation is declared once, and each surface uses a declaration."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import msgspec
 import pytest
 from surfaces import pages, routes
 
+import ingest
 from ingest.domain.api_key import Scope
-from ingest.operations.declared import DECLARED, STATUS_OF, Sees
+from ingest.operations.declared import DECLARED, ENQUEUE_DIFFERING, STATUS_OF, Sees
 
 AUDIT = Path(__file__).parents[2] / "docs" / "operate" / "audit.md"
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/v1/webhooks/{webhook}"}
 # Of a command, and recorded beside the operation that shows a job.
 WITHOUT_SURFACE = {"jobs.read"}
-OF_COMMANDS = {"reconcile.enqueue"}
+PACKAGE = Path(ingest.__file__).parent
 CHANGING = {Scope.ENQUEUE, Scope.PUSH, Scope.OPERATE, Scope.ERASE}
 
 
@@ -83,4 +85,31 @@ def test_the_page_about_the_audit_log_has_each_operation_that_is_recorded() -> N
 
     listed = {name for row in table for name in re.findall(r"`([a-z_.]+)`", row)}
 
-    assert listed - OF_COMMANDS == {name for name, each in DECLARED.items() if each.is_audited}
+    assert listed - {ENQUEUE_DIFFERING.name} == {name for name, each in DECLARED.items() if each.is_audited}
+
+
+def test_an_action_of_the_audit_log_is_named_where_it_is_declared_and_nowhere_else() -> None:
+    named = {each.name for each in DECLARED.values() if each.is_audited} | {ENQUEUE_DIFFERING.name}
+    writing = [*PACKAGE.glob("operations/**/*.py"), *PACKAGE.glob("store/**/*.py")]
+
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), node.value)
+        for path in writing
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value in named
+    }
+
+    assert {(path, name) for path, name in found if path != "operations/declared.py"} == set()
+
+
+def test_the_audit_log_has_these_actions() -> None:
+    recorded = {each.name for each in DECLARED.values() if each.is_audited} | {ENQUEUE_DIFFERING.name}
+
+    assert recorded == {
+        *("orders.read", "orders.erase", "orders.refetch", "orders.enqueue", "orders.remap", "orders.preview"),
+        *("retries.run_now", "retries.dead_letter"),
+        *("dead_letters.read", "dead_letters.export", "dead_letters.replay", "dead_letters.drop"),
+        *("pause", "resume", "tune", "tune.reset", "drain", "drain.undo", "log_level"),
+        *("jobs.read", "jobs.download", "jobs.cancel", "jobs.resume"),
+        *("backfills.start", "backfills.cancel", "backfills.resume", "reconcile.enqueue"),
+    }

@@ -1,28 +1,42 @@
 """The pages, live data and files of the console, with the parts that they use."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
 from ingest.api.console.frame import ROOT, Frame, Page, Visit
 from ingest.api.console.live import LiveData
-from ingest.api.console.operating import BulkParts, operating_pages
 from ingest.api.console.pages.audit import AuditPages
+from ingest.api.console.pages.backfilling import BackfillingPages
+from ingest.api.console.pages.draining import DrainingPages
 from ingest.api.console.pages.help import HelpPages
+from ingest.api.console.pages.jobs import JobPages
 from ingest.api.console.pages.login import LoginPages
+from ingest.api.console.pages.orders.order_changes import OrderChangePages
+from ingest.api.console.pages.orders.order_detail import OrderDetailPages
+from ingest.api.console.pages.orders.order_jobs import OrderJobPages
+from ingest.api.console.pages.orders.order_list import OrderListPages
+from ingest.api.console.pages.orders.order_previews import OrderPreviewPages
+from ingest.api.console.pages.pausing import PausingPages
+from ingest.api.console.pages.queues.dead_letters import DeadLetterPages
+from ingest.api.console.pages.queues.entry_changes import EntryChangePages
+from ingest.api.console.pages.queues.entry_lists import EntryListPage
 from ingest.api.console.pages.settings import SettingsPages
 from ingest.api.console.pages.sources import SourcePages
 from ingest.api.console.pages.workers import WorkerPages
+from ingest.api.console.parts import ConsoleParts, Pages
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.visitors import Visitors
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import BodyLimits
 from ingest.api.http.routing import Caller, Route
-from ingest.api.source_connections import SourceConnections
-from ingest.operations.control.control_access import ControlAccess
-from ingest.operations.state.history import History
-from ingest.operations.state.snapshots import Snapshots
-from ingest.settings import Settings
+from ingest.domain.deliveries.entry_kind import EntryKind
+
+_PAGES: Sequence[type[Pages]] = (
+    *(SourcePages, WorkerPages, AuditPages, SettingsPages, HelpPages),
+    *(OrderListPages, OrderDetailPages, OrderChangePages, OrderJobPages, OrderPreviewPages),
+    *(DeadLetterPages, EntryChangePages, JobPages, PausingPages, DrainingPages, BackfillingPages),
+)
 
 
 class Console:
@@ -30,34 +44,12 @@ class Console:
 
     Args:
         visitors: Identifies who sends a request.
-        settings: The settings of the process.
-        settings_of: The settings of each source.
-        sources: The connections of each source.
-        snapshots: The state of all sources.
-        history: The last hours of all sources. An attribute.
-        access: The access to the controls.
-        bulk: The jobs that change many entries or orders.
+        parts: The parts that its pages use. An attribute.
     """
 
-    def __init__(
-        self,
-        visitors: Visitors,
-        settings: Settings,
-        settings_of: Mapping[str, Settings],
-        sources: Mapping[str, SourceConnections],
-        snapshots: Snapshots,
-        history: History,
-        access: ControlAccess,
-        bulk: BulkParts,
-    ) -> None:
+    def __init__(self, visitors: Visitors, parts: ConsoleParts) -> None:
         self._visitors = visitors
-        self._settings = settings
-        self._settings_of = settings_of
-        self._sources = sources
-        self._snapshots = snapshots
-        self.history = history
-        self._access = access
-        self._bulk = bulk
+        self.parts = parts
 
     def routes(self, limits: BodyLimits, is_stopping: Callable[[], bool]) -> Sequence[Route]:
         """Return all routes.
@@ -81,14 +73,9 @@ class Console:
 
     def pages(self, frame: Frame, live: LiveData) -> Sequence[Page]:
         """Return all pages except the login, and add their live parts."""
-        return [
-            *SourcePages(live, self._snapshots, self.history, self._settings_of).pages(),
-            *WorkerPages(live, self._snapshots).pages(),
-            *AuditPages(frame, self._access.pool, self._settings_of).pages(),
-            *SettingsPages(frame, self._settings, self._settings_of).pages(),
-            *HelpPages(frame).pages(),
-            *operating_pages(frame, live, self._sources, self._settings_of, self._access, self._bulk),
-        ]
+        lists = [EntryListPage(kind, frame, live, self.parts) for kind in EntryKind]
+        others = [make(frame, live, self.parts) for make in _PAGES]
+        return [page for each in (*lists, *others) for page in each.pages()]
 
 
 async def _to_root(_: web.Request, __: Caller) -> web.StreamResponse:

@@ -16,6 +16,7 @@ from ingest.api.console.sessions import Sessions
 from ingest.api.console.static_files import StaticFiles
 from ingest.api.console.templating import make_environment, url
 from ingest.api.console.visitors import SESSION_COOKIE, LoginNeeded, Visitor, Visitors, set_cookie
+from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE, BodyLimits
 from ingest.api.http.routing import Caller, Route
@@ -202,7 +203,8 @@ class Frame:
                     form = await read_form(request, self._limits)
                     check_token(form, visitor.token)
                     visit = Visit(request, visitor, form)
-                response = await page.respond(visit)
+                with as_problems():
+                    response = await page.respond(visit)
             except LoginNeeded:
                 return self._to_login(request)
             except Problem as problem:

@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from ingest.api.console.frame import HEADERS, Frame, Page, Visit
 from ingest.api.console.visitors import LoginNeeded
+from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE
 from ingest.domain.api_key import Scope
@@ -111,7 +112,8 @@ class LiveData:
                 return
             try:
                 await self._frame.visitors.check(visit.visitor, scope)
-                event = _event(await render(visit))
+                with as_problems():
+                    event = _event(await render(visit))
             except (LoginNeeded, Problem):
                 # The session has ended, the key was revoked, or a server is unavailable. The page shows it after the next attempt to connect.
                 return

@@ -29,6 +29,11 @@ class Parameter:
     schema: Schema = field(default_factory=lambda: TEXT)
     is_required: bool = False
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it may be repeated in a query."""
+        return self.schema.get("type") == "array"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documentation:

@@ -1,4 +1,4 @@
-"""Puts admission before the handler of a route."""
+"""Puts admission before the handler of a route, and turns the errors of operations into problems behind it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -6,6 +6,7 @@ from typing import Protocol
 from aiohttp import HttpVersion10, web
 from multidict import MultiMapping
 
+from ingest.api.http.failures import as_problems
 from ingest.api.http.log_limit import LogLimit
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import STATE
@@ -66,7 +67,8 @@ def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
         try:
             if route.is_large:
                 await request[STATE].hold_large()
-            response = await route.handler(request, caller)
+            with as_problems():
+                response = await route.handler(request, caller)
         except Problem as problem:
             problem.headers = {**dict(caller.headers), **problem.headers}
             raise

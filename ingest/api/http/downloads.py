@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from ingest.api.http.failures import as_problems
 from ingest.api.http.requests import STATE
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 
@@ -17,7 +16,7 @@ async def download(
     """Send a file with further headers, and close `parts`.
 
     Raises:
-        Problem: 503 if too many downloads are open, or the first part cannot be read. A file that ends early has no end, so that its
+        Problem: 503 if too many downloads are open. A file that ends early has no end, so that its
             client detects it.
     """
     state = request[STATE]
@@ -27,7 +26,7 @@ async def download(
     async with aclosing(parts):
         with state.connection.connections.lasting(state.connection):
             await state.hold_large()
-            while request.method != "HEAD" and (part := await _next(parts)) is not None:
+            while request.method != "HEAD" and (part := await anext(parts, None)) is not None:
                 state.hold(len(part))
                 writer = await response.prepare(request)
                 if writer is not None:
@@ -44,8 +43,3 @@ def partial_file(name: str, file_format: str, missing: Sequence[PartitionTrouble
     if not missing:
         return f"{name}.{file_format}", {}
     return f"{name}.incomplete.{file_format}", {"Missing-Partitions": json.dumps([each.queue for each in missing])}
-
-
-async def _next(parts: AsyncGenerator[bytes, None]) -> bytes | None:
-    with as_problems():
-        return await anext(parts, None)

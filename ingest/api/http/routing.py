@@ -51,7 +51,7 @@ class Caller:
 
 
 Respond = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
-"""Responds to one request of a caller, or raises `Problem` for an error."""
+"""Responds to one request of a caller, or raises `Problem` or the error of an operation, see `as_problems`."""
 
 SourceOf = Callable[[web.Request], str | None]
 """Returns the name of the source that a request is for, or None."""

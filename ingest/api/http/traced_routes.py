@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Respond, Route
 from ingest.domain.fetch.request_headers import is_traceparent
@@ -32,7 +33,8 @@ def _traced(route: Route, tracing: Tracing) -> Respond:
         current_request.set(trace)
         status = _FAILED
         try:
-            response = await route.handler(request, caller)
+            with as_problems():
+                response = await route.handler(request, caller)
             status = response.status
         except Problem as problem:
             status = problem.status

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from ingest.api.documentation.documentation import Documentation, Parameter
 from ingest.api.documentation.operations_documentation import TIME, paging
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem
@@ -62,8 +61,7 @@ class AuditRoutes:
             given.time("since"),
             given.time("until"),
         )
-        with as_problems():
-            found = await audited_operations(self.pool, selection, limit, before)
+        found = await audited_operations(self.pool, selection, limit, before)
         next_cursor = cursor_of(found[-1].number) if len(found) == limit else None
         return json_response(_AuditPage([shown(each, caller.sees) for each in found], next_cursor))
 

@@ -1,36 +1,85 @@
 """Routes that start, list, show, cancel and resume jobs. Processes of the HTTP API run them, and workers run previews."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation import job_documentation as documentation
-from ingest.api.http.failures import as_problems
-from ingest.api.http.json_responses import json_response
+from ingest.api.documentation.documentation import TEXT, Documentation, Parameter
+from ingest.api.documentation.operations_documentation import paging
+from ingest.api.http.downloads import download
+from ingest.api.http.json_responses import JSON, json_response
 from ingest.api.http.parameters import Parameters, cursor_of
 from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_body import JobBody
-from ingest.api.operations.job_output import output_response
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest
 from ingest.operations import jobs as operations
+from ingest.operations.audit import record_read
+from ingest.operations.declared import DOWNLOAD
+from ingest.operations.failed_orders.dead_letter_export import FORMATS
 from ingest.operations.failed_orders.entries import FailedEntries
+from ingest.operations.jobs.export import FORMAT
 from ingest.operations.jobs.orders import USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.jobs.requests import entry_request
-from ingest.operations.jobs.shown import JobList, shown, shown_with
+from ingest.operations.jobs.shown import JobList, JobWithResult, ShownJob, shown, shown_with
+from ingest.store.audit import AuditLog
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
 _LONGEST_ID = 18
-BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_UNKNOWN = "job_not_found", "there is no job with this number"
 _Change = Callable[[Jobs, Job, str], Awaitable[Job]]
+
+
+_ID = Parameter("job", "path", "The number of the job.", {"type": "integer", "minimum": 1}, is_required=True)
+
+_PAGE = Documentation(text="Including backfills, the newest first.", parameters=paging(500), schema=JobList)
+_START = Documentation(
+    text="Changes or exports many dead letters, or changes many retries or stored orders. See the pages on dead letters and on finding orders. A process of the HTTP API begins within seconds, and "
+    "another one continues if that process dies. A worker of the source runs a preview, which changes nothing. The audit log records the request and the changes.",
+    bodies={JSON: JobBody},
+    status=202,
+    response="The job waits for a process.",
+    schema=ShownJob,
+    problems={
+        422: "The body does not select anything, or contradicts itself. To select everything, set `everything`. "
+        "An export does not accept `ids`."
+    },
+)
+_SHOW = Documentation(
+    text="With its progress, which is recorded once a second, and the result of a preview. The audit log records who reads a result.",
+    parameters=[_ID],
+    schema=JobWithResult,
+)
+_OUTPUT = Documentation(
+    text="The file of a job of the kind `dead_letters.export` that is done. It is deleted 7 days after the end of the job.",
+    parameters=[_ID],
+    response="JSON lines or CSV.",
+    schema=None,
+    others=dict.fromkeys(FORMATS.values(), TEXT),
+)
+_CANCEL = Documentation(
+    text="Changes that it has made stay.",
+    parameters=[_ID],
+    response="The job is cancelled. Its process stops within seconds.",
+    schema=ShownJob,
+)
+_RESUME = Documentation(
+    text="Continues a cancelled or failed job from where it has ended. A waiting job keeps waiting.",
+    parameters=[_ID],
+    status=202,
+    response="The job waits for a process.",
+    schema=ShownJob,
+)
 
 
 class LooksForJobs(Protocol):
@@ -61,37 +110,31 @@ class JobRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/jobs", "jobs.list", self.page, documentation.PAGE),
-            Route("POST", "/v1/jobs", "jobs.start", self.start, documentation.START),
-            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, documentation.SHOW, is_large=True),
-            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, documentation.OUTPUT),
-            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, documentation.CANCEL),
-            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, documentation.RESUME),
+            Route("GET", "/v1/jobs", "jobs.list", self.page, _PAGE),
+            Route("POST", "/v1/jobs", "jobs.start", self.start, _START),
+            Route("GET", "/v1/jobs/{job}", "jobs.show", self.show, _SHOW, is_large=True),
+            Route("GET", "/v1/jobs/{job}/output", "jobs.download", self.download, _OUTPUT),
+            Route("POST", "/v1/jobs/{job}/cancel", "jobs.cancel", self.cancel, _CANCEL),
+            Route("POST", "/v1/jobs/{job}/resume", "jobs.resume", self.resume, _RESUME),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:
         """The next jobs, the newest first."""
-        given = Parameters(request, ("limit", "cursor"))
-        limit, before = given.limit(_LIMIT, _MOST), given.cursor(BeforeJob)
-        with as_problems():
-            found = await self.jobs.newest(limit + 1, before)
-        next_cursor = cursor_of(found[limit - 1].id) if len(found) > limit else None
-        return json_response(JobList([shown(each, caller.sees) for each in found[:limit]], next_cursor))
+        found, next_cursor = await page_of(self.jobs, request)
+        return json_response(JobList([shown(each, caller.sees) for each in found], next_cursor))
 
     async def start(self, request: web.Request, caller: Caller) -> web.Response:
         """Add a job that waits for a process."""
         body = await json_body(request, self.limits, JobBody)
-        with as_problems():
-            wanted = await self._request(body)
-            added = await operations.start(self.jobs, wanted, caller.name)
+        wanted = await self._request(body)
+        added = await operations.start(self.jobs, wanted, caller.name)
         self.runs.look()
         return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
         """One job with its progress, and the result of a preview."""
         found = await self._found(request)
-        with as_problems():
-            result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
+        result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
         return json_response(shown_with(result, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -125,32 +168,61 @@ class JobRoutes:
         return order_request(kind, body.stored_orders(), rate=body.rate)
 
     async def _found(self, request: web.Request) -> Job:
-        Parameters(request, ())
-        job = number(request, "job", _unknown)
-        with as_problems():
-            found = await self.jobs.get(job)
-        if found is None:
-            raise _unknown()
-        return found
+        return await job_in(self.jobs, request, "job", _UNKNOWN)
 
     async def _changed(self, change: _Change, request: web.Request, caller: Caller) -> Job:
         found = await self._found(request)
         if found.kind is JobKind.BACKFILL and change is operations.resume:
             raise failure("job_state", f"the job {found.id} is a backfill: use `/v1/backfills/{found.id}/resume`")
-        with as_problems():
-            try:
-                return await change(self.jobs, found, caller.name)
-            except operations.ImpossibleChange as error:
-                raise failure("job_state", str(error)) from error
+        try:
+            return await change(self.jobs, found, caller.name)
+        except operations.ImpossibleChange as error:
+            raise failure("job_state", str(error)) from error
 
 
-def number(request: web.Request, name: str, unknown: Callable[[], Problem]) -> int:
-    """Return the number in the path. Raises the problem of an unknown one if it is no number."""
+async def page_of(
+    jobs: Jobs, request: web.Request, kinds: Collection[JobKind] = tuple(JobKind)
+) -> tuple[Sequence[Job], str | None]:
+    """Return the jobs of the page that is requested, the newest first, and the cursor of the next page."""
+    given = Parameters(request, ("limit", "cursor"))
+    limit, before = given.limit(_LIMIT, _MOST), given.cursor(_BeforeJob)
+    found = await jobs.newest(limit + 1, before, kinds)
+    return found[:limit], cursor_of(found[limit - 1].id) if len(found) > limit else None
+
+
+def number(request: web.Request, name: str, unknown: tuple[str, str]) -> int:
+    """Return the number in the path. Raises the failure of an unknown one if it is no number."""
     text = request.match_info[name]
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
-        raise unknown()
+        raise failure(*unknown)
     return int(text)
 
 
-def _unknown() -> Problem:
-    return failure("job_not_found", "there is no job with this number")
+async def job_in(
+    jobs: Jobs, request: web.Request, name: str, unknown: tuple[str, str], kinds: Collection[JobKind] = tuple(JobKind)
+) -> Job:
+    """Return the job of these kinds with the number in the path. Raises the failure of an unknown one."""
+    Parameters(request, ())
+    found = await jobs.get(number(request, name, unknown))
+    if found is None or found.kind not in kinds:
+        raise failure(*unknown)
+    return found
+
+
+async def output_response(
+    request: web.Request, caller: Caller, job: Job, output: JobOutput, audit_log: AuditLog, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send the file of a job with further headers, and record who reads it.
+
+    Raises:
+        Problem: 409 if the job has no complete file, or 410 if the file was deleted.
+    """
+    if job.output_until is None:
+        raise failure("job_state", f"the job {job.id} has no file: only an export that is done has one")
+    count, _ = await output.parts(job.id)
+    if not count or job.output_until <= datetime.now(UTC):
+        raise failure("job_output_expired", "the file was deleted: start another export")
+    file_format = job.request.selection[FORMAT]
+    name = f"dead-letters-{job.id}.{file_format}"
+    await record_read([audit_log], reader_of(request, caller), DOWNLOAD, {"id": job.id})
+    return await download(request, output.texts(job.id), name, FORMATS[file_format], headers)

@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 
+from ingest.api.documentation.documentation import Parameter
+from ingest.api.documentation.operations_documentation import TIME, several
 from ingest.api.http.parameters import Parameters, decoded_cursor, invalid_cursor
 from ingest.api.http.problems import Problem
+from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
@@ -17,13 +20,32 @@ _MOST_IDS = 1000
 _LONGEST = 128
 _LONGEST_TEXT = 500
 _MOST_ATTRIBUTES = 10
-CRITERIA = ("since", "until", "text", "shape")
-"""The parameters of a selection in a query."""
-REPEATED = {
-    EntryKind.DEAD_LETTERS: ("id", "reason", "attribute"),
-    EntryKind.RETRIES: ("order_id", "reason", "attribute"),
+_FILTER = [
+    Parameter("text", "query", "Only with this text in the order ID or the error, in upper or lower case."),
+    Parameter("shape", "query", "Only with this error shape, or with the shape of this error."),
+    several("attribute", "Only with this field of the entry, as `name=value`, such as `origin=api`."),
+]
+SELECTING = {
+    EntryKind.RETRIES: [
+        several("order_id", "Only these orders."),
+        several("reason", f"Only for these reasons: {', '.join(RetryReason)}."),
+        Parameter("since", "query", "Only of orders that were first enqueued at this time or later.", TIME),
+        Parameter("until", "query", "Only of orders that were first enqueued before this time.", TIME),
+        *_FILTER,
+    ],
+    EntryKind.DEAD_LETTERS: [
+        several("id", "Only dead letters with this ID, or of this order."),
+        several("reason", "Only for these reasons."),
+        Parameter("since", "query", "Only dead-lettered at this time or later.", TIME),
+        Parameter("until", "query", "Only dead-lettered before this time.", TIME),
+        *_FILTER,
+    ],
 }
-"""The parameters of a selection that may be repeated. The first are IDs."""
+"""The parameters of a selection in a query."""
+REPEATED = {kind: [each.name for each in given if each.is_repeated] for kind, given in SELECTING.items()}
+"""Those that may be repeated. The first are IDs."""
+CRITERIA = [each.name for each in SELECTING[EntryKind.RETRIES] if not each.is_repeated]
+"""The others, which are the same for both kinds."""
 
 
 class SelectionBody(SelectionRecord, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +70,7 @@ class SelectionBody(SelectionRecord, frozen=True, forbid_unknown_fields=True):
         """
         self._check()
         try:
-            since, until = _utc(self.since), _utc(self.until)
+            since, until = in_utc(self.since), in_utc(self.until)
             return super(SelectionBody, msgspec.structs.replace(self, since=since, until=until)).selection()
         except InvalidSelection as error:
             raise _invalid(str(error)) from error
@@ -126,7 +148,7 @@ def selection_in(given: Parameters, kind: EntryKind) -> Selection:
         raise Problem(422, "invalid_parameter", str(error), parameter="until") from error
 
 
-def _utc(moment: datetime | None) -> Any:
+def in_utc(moment: datetime | None) -> Any:
     """A time in UTC, which is also the zone of a time without an offset."""
     if moment is None or moment.tzinfo is not None:
         return moment and moment.astimezone(UTC)

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.options import TIME
+from ingest.cli.options import TIME, with_parameters
 from ingest.cli.terminal.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order_filter import OrderFilter
@@ -78,11 +78,7 @@ def selecting(run: Callable[..., None]) -> Callable[..., None]:
 
     keyword_only = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in of_filter.values()]
     parameters = [*(each for name, each in own.items() if name != "selection"), *keyword_only]
-    # Typer reads the options from these two.
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # functions may have one
-    command.__annotations__ = {**filter_of.__annotations__, **run.__annotations__}
-    del command.__annotations__["selection"]
-    return command
+    return with_parameters(command, parameters)
 
 
 def _period(given: tuple[str, str] | None, option: str) -> tuple[datetime | None, datetime | None]:

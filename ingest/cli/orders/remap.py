@@ -106,9 +106,9 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.audit import record_read_of
     from ingest.operations.backends import Backends
+    from ingest.operations.declared import READ_DOCUMENT
     from ingest.operations.rebuilding.remap import remap as run
     from ingest.operations.rebuilding.remapping import recorded_selection, remap_orders
-    from ingest.operations.stored_orders.orders import READ
     from ingest.sources.documents import identify_of, mapping_of, open_decode
     from ingest.sources.from_settings import transform_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -128,7 +128,7 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
             }
             if dry_run:
                 recorded = recorded_selection(selection)
-                await record_read_of([Backends.of(settings)], reader("remap --dry-run"), READ, recorded)
+                await record_read_of([Backends.of(settings)], reader("remap --dry-run"), READ_DOCUMENT, recorded)
                 await run(dsn, settings.source, decode, selection, report, dry_run=True, **options)
             else:
                 await remap_orders(Backends.of(settings), decode, selection, report, actor(), **options)

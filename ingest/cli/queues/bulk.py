@@ -14,6 +14,7 @@ from ingest.operations import jobs as operations
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.changes import Listing
+from ingest.operations.declared import DECLARED
 from ingest.operations.jobs.orders import OpenDecoder
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.queue.redis.connection import control_client
@@ -61,7 +62,7 @@ async def change_directly(
         try:
             pool = await stack.enter_async_context(Pool.open(servers.postgres_dsn, size=1))
             selection = {"ids": sorted(ids)}
-            audit = audited(AuditLog(pool, servers.source), actor(), kind.value, selection)
+            audit = audited(AuditLog(pool, servers.source), actor(), DECLARED[kind], selection)
             operation = await stack.enter_async_context(audit)
         except StoreUnavailable as error:
             on_wait(f"PostgreSQL is unavailable, so the audit log does not record this change: {error}")

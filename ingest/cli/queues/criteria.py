@@ -3,12 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.options import TIME, AsJson, Changing, DryRun, Sources, SourcesToChange, Yes, parse_period
+from ingest.cli.options import (
+    TIME,
+    AsJson,
+    Changing,
+    DryRun,
+    Sources,
+    SourcesToChange,
+    Yes,
+    parse_period,
+    with_parameters,
+)
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
@@ -63,10 +73,7 @@ def selecting(kind: EntryKind, sources: Any = Sources) -> Callable[[Callable[...
         parameters = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=each) for name, each in options.items()
         ]
-        # Typer reads the options from these two.
-        command.__signature__ = Signature([*parameters, *own])  # type: ignore[attr-defined]  # functions may have one
-        command.__annotations__ = {**options, **{each.name: each.annotation for each in own}}
-        return command
+        return with_parameters(command, [*parameters, *own])
 
     return decorate
 

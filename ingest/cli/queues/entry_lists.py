@@ -3,19 +3,24 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+import typer
 from msgspec.structs import asdict
 
-from ingest.cli.invocation import say
+from ingest.cli.invocation import backends_of_sources, say
 from ingest.cli.listing import LONGEST_ERROR, Listing
+from ingest.cli.terminal.progress import run_with_progress
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.times import format_age, format_time
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.operations.failed_orders.entry_json import ShownGroup, listed
+from ingest.operations.failed_orders.group_surveys import group
 from ingest.operations.json_types import response_of
 
 if TYPE_CHECKING:
+    from ingest.cli.queues.criteria import Chosen
     from ingest.domain.deliveries.dead_letter import DeadLetterEntry
     from ingest.domain.orders.order_state import RetryEntry
     from ingest.operations.failed_orders.groups import EntryGroup
@@ -72,7 +77,17 @@ RETRIES: "Listing[tuple[str, RetryEntry]]" = Listing(
 )
 
 
-def groups_of(kind: EntryKind) -> "Listing[EntryGroup]":
+def print_groups(kind: EntryKind, chosen: "Chosen", *, as_json: bool) -> None:
+    """Print one line for each group, the largest first."""
+    sources = [*backends_of_sources(chosen.sources).values()]
+    found = run_with_progress("reading", partial(group, sources, kind, chosen.selection))
+    for each in found.missing:
+        say(f"the {kind.nouns} of {each.queue} are missing: {each.reason}")
+    _groups_of(kind).show(found.groups, as_json=as_json, is_complete=not found.missing)
+    raise typer.Exit(1 if found.missing else 0)
+
+
+def _groups_of(kind: EntryKind) -> "Listing[EntryGroup]":
     """The list of groups."""
     return Listing(
         {

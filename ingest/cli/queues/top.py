@@ -126,6 +126,8 @@ async def _show(snapshots: "Snapshots") -> None:
 
 def as_object(snapshot: "Snapshot") -> dict[str, Any]:
     """Convert a snapshot for JSON. An unknown value is null."""
+    from msgspec import to_builtins
+
     from ingest.operations.control import pauses
     from ingest.operations.state.notices import condition_as_object
 
@@ -142,7 +144,7 @@ def as_object(snapshot: "Snapshot") -> dict[str, Any]:
                 "queue": _queue(each.queue),
                 "rates": _rates(each.rates),
                 "workers": each.workers,
-                "pause": pauses.as_object(each.pause, snapshot.at),
+                "pause": to_builtins(pauses.shown(each.pause, snapshot.at)),
             }
             for each in snapshot.sources
         ],

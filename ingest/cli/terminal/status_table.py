@@ -82,8 +82,9 @@ def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
 def _controls(status: "SystemStatus") -> Iterator[str]:
     """The changed limits of the source."""
     if (limits := status.limits) is not None:
-        changed = [f"{name} {limits[name]:g}" for name in ("concurrency", "rate") if limits[name] is not None]
-        yield f"limits changed by {printable(limits['by'], _LONGEST_NAME)}: {', '.join(changed)}"
+        values = {"concurrency": limits.concurrency, "rate": limits.rate}
+        changed = [f"{name} {value:g}" for name, value in values.items() if value is not None]
+        yield f"limits changed by {printable(limits.by, _LONGEST_NAME)}: {', '.join(changed)}"
 
 
 def _entry_ids(status: "SystemStatus") -> Iterator[str]:

@@ -110,21 +110,15 @@ def _sources(sources: "Sequence[SourceSnapshot]", snapshot: "Snapshot", width: i
     rows = [Text(_cut(_row(name, size, each), width), _style(each)) for name, each in zip(names, sources, strict=True)]
     yield from _limited(rows, most - 1 - has_total)
     if has_total:
-        queue, rates = snapshot.queue, snapshot.rates
-        numbers = (
-            number(queue.depth if queue else None),
-            number(queue.retries if queue else None),
-            number(queue.dead if queue else None),
-            age(queue.oldest_age if queue else None),
-            rate(rates.arrived),
-            rate(rates.stored),
-            seconds(rates.p95),
-        )
-        yield Text(_cut(_columns("total", size, numbers), width), "bold")
+        yield Text(_cut(_columns("total", size, snapshot), width), "bold")
 
 
 def _row(name: str, size: int, source: "SourceSnapshot") -> str:
-    queue, rates = source.queue, source.rates
+    return f"{_columns(name, size, source)}  {source.state.text}"
+
+
+def _columns(name: str, size: int, found: "Snapshot | SourceSnapshot") -> str:
+    queue, rates = found.queue, found.rates
     numbers = (
         number(queue.depth if queue else None),
         number(queue.retries if queue else None),
@@ -134,10 +128,6 @@ def _row(name: str, size: int, source: "SourceSnapshot") -> str:
         rate(rates.stored),
         seconds(rates.p95),
     )
-    return f"{_columns(name, size, numbers)}  {source.state.text}"
-
-
-def _columns(name: str, size: int, numbers: Sequence[str]) -> str:
     shown = name if cell_len(name) <= size else f"{name[: size - 1]}…"
     cells = (f"{value:>{column}}" for value, (_, column) in zip(numbers, _COLUMNS, strict=True))
     return set_cell_size(shown, size) + "".join(cells)

@@ -46,6 +46,11 @@ class JobKind(StrEnum):
         return next((kind for kind in EntryKind if self.value.startswith(f"{kind}.")), None)
 
     @property
+    def action(self) -> str:
+        """The name of the operation that starts such a job, which is also the action in the audit log."""
+        return "backfills.start" if self is JobKind.BACKFILL else self.value
+
+    @property
     def path(self) -> str:
         """The last part of the paths of its route and its page."""
         return self.value.partition(".")[2].replace("_", "-")
@@ -118,11 +123,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> JobKind:
         """The change that the job makes."""
         return self.request.kind
-
-    @property
-    def action(self) -> str:
-        """The action of its entry in the audit log."""
-        return "backfills.start" if self.kind is JobKind.BACKFILL else self.kind.value
 
     @property
     def is_unfinished(self) -> bool:

@@ -6,10 +6,8 @@ Functions raise `QueueUnavailable` when Redis cannot be used right now. Calling 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from ingest.domain.errors import UserError
 from ingest.domain.operating.controls import (
@@ -25,11 +23,10 @@ from ingest.domain.operating.controls import (
 from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.declared import DRAIN, LOG_LEVEL, RESET_TUNING, TUNE, UNDRAIN
 from ingest.operations.json_types import Count, Time
 from ingest.operations.visibility import Visibility
 from ingest.queue.operate.monitor import merged
-
-DRAIN, UNDRAIN, TUNE, RESET_TUNING, LOG_LEVEL = "drain", "drain.undo", "tune", "tune.reset", "log_level"
 
 
 class NoSuchProcess(UserError):
@@ -224,12 +221,6 @@ async def overview(access: ControlAccess, sees: Visibility) -> Overview:
 def shown_limits(tuning: Tuning | None) -> ShownLimits | None:
     """Return the form of the changed limits of a source in responses."""
     return None if tuning is None else ShownLimits(tuning.concurrency, tuning.rate, *_made(tuning))
-
-
-def limits_as_object(tuning: Tuning | None) -> dict[str, Any] | None:
-    """Convert the changed limits of a source for JSON."""
-    limits = shown_limits(tuning)
-    return None if limits is None else asdict(limits)
 
 
 def _tuned(before: Tuning | None, changed: Tuning) -> Tuning:

@@ -13,15 +13,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.operating.controls import Pause, checked_duration, checked_reason
 from ingest.operations.audit import audited_control
 from ingest.operations.control.control_access import ControlAccess
+from ingest.operations.declared import PAUSE, RESUME
 from ingest.operations.json_types import Time
-
-PAUSE, RESUME = "pause", "resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +127,6 @@ def shown(pause: Pause | None, now: datetime) -> ShownPause | None:
     left = None if pause.until is None else round(max(0.0, (pause.until - now).total_seconds()), 1)
     lasted = round(max(0.0, (now - pause.since).total_seconds()), 1)
     return ShownPause(**_selection(pause), since=pause.since.isoformat(), by=pause.by, lasted=lasted, left=left)
-
-
-def as_object(pause: Pause | None, now: datetime) -> dict[str, Any] | None:
-    """Convert a pause for JSON."""
-    found = shown(pause, now)
-    return None if found is None else asdict(found)
 
 
 def _selection(pause: Pause) -> dict[str, Any]:

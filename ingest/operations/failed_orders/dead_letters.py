@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import UserError
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.audit import Reader, record_read_of
 from ingest.operations.backends import Backends
+from ingest.operations.declared import EXPORT, READ_DEAD_LETTER
 from ingest.operations.failed_orders.dead_letter_parts import (
     Pages,
     Part,
@@ -35,8 +37,6 @@ Exported = Mapping[tuple[str, str], str]
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of dead letters examined so far and the total."""
-
-READ, EXPORT = "dead_letters.read", "dead_letters.export"
 
 
 def _ignore(*_: object) -> None:
@@ -61,28 +61,23 @@ class WrittenDeadLetters:
 
 
 async def find(
-    sources: Sequence[Backends], selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
-) -> WrittenDeadLetters:
-    """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
-    async with open_reachable(sources) as (opened, unavailable):
-        pages = newest_of_all({part: each.newest_summaries(selection) for part, each in opened.items()}, unavailable)
-        found = await _write(opened.values(), pages, selection, write, limit, on_progress)
-        return _without(unavailable, found)
-
-
-async def read(
     sources: Sequence[Backends],
     selection: Selection,
     write: Write,
     *,
-    reader: Reader,
+    reader: Reader | None = None,
     limit: int | None = None,
     on_progress: OnProgress = _ignore,
 ) -> WrittenDeadLetters:
-    """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields, and record who reads them."""
-    await record_read_of(sources, reader, READ, selection_as_dict(selection))
+    """Pass the newest dead letters that match to `write`, at most `limit`.
+
+    A reader gets all their fields, and is recorded. Without one, their documents and unknown fields are left out.
+    """
+    if reader is not None:
+        await record_read_of(sources, reader, READ_DEAD_LETTER, selection_as_dict(selection))
+    read = PartitionDeadLetters.newest_summaries if reader is None else PartitionDeadLetters.newest_first
     async with open_reachable(sources) as (opened, unavailable):
-        pages = newest_of_all({part: each.newest_first(selection) for part, each in opened.items()}, unavailable)
+        pages = newest_of_all({part: read(each, selection) for part, each in opened.items()}, unavailable)
         found = await _write(opened.values(), pages, selection, write, limit, on_progress)
         return _without(unavailable, found)
 
@@ -175,8 +170,8 @@ async def replay(
     on_progress: Callable[[Change], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
-    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.replay`."""
+    """Put matching dead letters back into the queue, up to `newest`. See `DeadLetters.change`."""
     async with control_client(backends.redis_url) as client:
         layout = layout_reader(client, backends.stream)
         dead_letters = DeadLetters(client, layout, group=backends.group, on_wait=on_wait)
-        return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
+        return await dead_letters.change(JobKind.REPLAY, selection, newest=newest, on_progress=on_progress)

@@ -100,8 +100,8 @@ class DeadLetterEntries:
     ) -> Change:
         """Replay or drop the entries that match, and that a survey has found if there was one."""
         del actor
-        change = self.queue.replay if kind is JobKind.REPLAY else self.queue.drop
-        return await change(selection, newest=None if found is None else found.newest, on_progress=on_progress)
+        newest = None if found is None else found.newest
+        return await self.queue.change(kind, selection, newest=newest, on_progress=on_progress)
 
     async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Return the part of a job's selection that excludes entries that are added later, or after the `newest` of a survey.
@@ -148,9 +148,7 @@ class RetryEntries:
         on_progress: Callable[[Change], None] = _ignore,
     ) -> Change:
         """Let the entries be due now, or move them to the dead letters, which name the actor as their worker."""
-        if kind is JobKind.RUN_NOW:
-            return await self.queue.run_now(found or selection, on_progress=on_progress)
-        return await self.queue.dead_letter(found or selection, actor, on_progress=on_progress)
+        return await self.queue.change(kind, found or selection, actor, on_progress=on_progress)
 
     async def bounds(self, newest: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Return the times of the servers as that part."""

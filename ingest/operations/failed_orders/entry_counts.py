@@ -6,17 +6,17 @@ dies, the next request starts again.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import msgspec
 
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.operating.selection_json import selection_as_dict
 from ingest.operations.failed_orders.entries import FailedEntries
+from ingest.queue.operate.failed.partition_dead_letters import Survey
 
 # Seconds that a request waits for the count.
 _LONGEST_WAIT = 0.2
@@ -29,23 +29,15 @@ _MOST = 50
 
 @dataclass(slots=True)
 class EntryCount:
-    """The entries that match a selection.
+    """How far a selection has been counted.
 
     Attributes:
-        count: those that match, when all are examined.
-        reasons: how many for each reason.
-        newest: the newest entry of each partition that can be read, by the name of its queue. A change ends there.
-        unavailable: the other partitions.
         examined: entries that were read so far.
-        is_complete: whether all were read.
+        found: those that match, when all were read. A change ends at their `newest`.
     """
 
-    count: int = 0
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    newest: Mapping[str, str] = field(default_factory=dict)
-    unavailable: Sequence[PartitionTrouble] = ()
     examined: int = 0
-    is_complete: bool = False
+    found: Survey[Mapping[str, str]] | None = None
 
 
 @dataclass(slots=True)
@@ -113,9 +105,7 @@ class EntryCounts:
         def note(examined: int, _: int | None) -> None:
             count.examined = examined
 
-        found = await self._entries[source][kind].survey(selection, on_progress=note)
-        count.count, count.reasons, count.newest = found.count, found.reasons, found.newest
-        count.unavailable, count.is_complete = found.unavailable, True
+        count.found = await self._entries[source][kind].survey(selection, on_progress=note)
 
     async def _end(self, key: _Key) -> None:
         if (counting := self._running.pop(key, None)) is not None:

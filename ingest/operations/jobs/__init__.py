@@ -7,9 +7,8 @@ from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
 from ingest.domain.orders.field_differences import ChangePreview
 from ingest.operations.audit import Reader, audited, record_read
+from ingest.operations.declared import CANCEL_BACKFILL, CANCEL_JOB, READ_PREVIEW, RESUME_BACKFILL, RESUME_JOB
 from ingest.store.jobs import Jobs
-
-READ, DOWNLOAD = "jobs.read", "jobs.download"
 
 
 class ImpossibleChange(UserError):
@@ -64,7 +63,7 @@ async def preview_result(jobs: Jobs, job: Job, reader: Reader | None) -> ChangeP
     is_done = job.kind is JobKind.PREVIEW and job.state is JobState.DONE
     result = await jobs.result(job.id) if is_done else None
     if result is not None and reader is not None:
-        await record_read([jobs.audit_log], reader, READ, {"id": job.id})
+        await record_read([jobs.audit_log], reader, READ_PREVIEW, {"id": job.id})
     return result
 
 
@@ -76,7 +75,9 @@ async def cancel(jobs: Jobs, job: Job, actor: str) -> Job:
     """
     if not job.is_unfinished:
         raise ImpossibleChange(job, "cancelled")
-    async with audited(jobs.audit_log, actor, f"{_plural(job)}.cancel", {"id": job.id}) as operation:
+    async with audited(
+        jobs.audit_log, actor, CANCEL_BACKFILL if job.kind is JobKind.BACKFILL else CANCEL_JOB, {"id": job.id}
+    ) as operation:
         cancelled = await jobs.cancel(job.id)
         operation.count = int(cancelled is not None)
     if cancelled is None:
@@ -100,7 +101,9 @@ async def resume(jobs: Jobs, job: Job, actor: str, holder: str | None = None) ->
         raise UnfinishedBackfill(job)
     if job.state in {JobState.DONE, JobState.RUNNING}:
         raise ImpossibleChange(job, "resumed")
-    async with audited(jobs.audit_log, actor, f"{_plural(job)}.resume", {"id": job.id}) as operation:
+    async with audited(
+        jobs.audit_log, actor, RESUME_BACKFILL if job.kind is JobKind.BACKFILL else RESUME_JOB, {"id": job.id}
+    ) as operation:
         if job.state is not JobState.WAITING:
             resumed = await jobs.reopen(job.id, holder)
         else:
@@ -115,10 +118,6 @@ async def resume(jobs: Jobs, job: Job, actor: str, holder: str | None = None) ->
 
 def _name(job: Job) -> str:
     return f"the {'backfill' if job.kind is JobKind.BACKFILL else 'job'} {job.id}"
-
-
-def _plural(job: Job) -> str:
-    return "backfills" if job.kind is JobKind.BACKFILL else "jobs"
 
 
 def _state(job: Job) -> str:

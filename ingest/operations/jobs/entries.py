@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.entry_kind import EntryKind
-from ingest.domain.operating.jobs import Job, JobKind, JobProgress
+from ingest.domain.operating.jobs import Job, JobProgress
 from ingest.domain.operating.selection_json import recorded_selection
 from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import NEWEST, UNTIL_MS
@@ -100,12 +100,11 @@ class EntryChanges(Changes):
         # Dead letters that are named by their IDs are looked up, so the others are not in order.
         after = "" if selection.ids else self._records[queue].after
         pages = part.oldest_summaries(selection, after=after, newest=newest)
-        change = steps.replay if self.job.kind is JobKind.REPLAY else steps.drop
         async with aclosing(_one_ahead(pages)) as ahead:
             async for page in ahead:
                 for rows in together(page.rows, self._most):
                     ids = [entry.entry_id.removesuffix(part.id_suffix) for entry, _ in rows]
-                    self._records[queue] = await change(ids, ids[-1])
+                    self._records[queue] = await steps.change(self.job.kind, ids, ids[-1])
                     yield self._progress()
                 self._examined += page.examined
                 yield self._progress()
@@ -128,10 +127,7 @@ class EntryChanges(Changes):
                 ]
                 for some in _portions(matching, self._most):
                     names, after = [name for name, _ in some], _position_text(some[-1][1])
-                    if self.job.kind is JobKind.RUN_NOW:
-                        self._records[queue] = await steps.run_now(names, after)
-                    else:
-                        self._records[queue] = await steps.dead_letter(names, after, self.job.requested_by)
+                    self._records[queue] = await steps.change(self.job.kind, names, after, self.job.requested_by)
                     yield self._progress()
                 self._examined += len(page.entries)
                 yield self._progress()

@@ -19,6 +19,7 @@ from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations.audit import Operation, log_result
 from ingest.operations.backends import Backends
+from ingest.operations.declared import DECLARED
 from ingest.operations.jobs.changes import Changes
 from ingest.operations.jobs.orders import OpenDecoder, OrderChanges
 from ingest.operations.leased import while_renewed
@@ -161,7 +162,7 @@ class JobRun:
         await self._available(self._parts.jobs.end, self._held, state, self.progress, error, *result)
         job = self._held
         selection = {"job": job.id, "rate": job.request.rate, **job.request.selection}
-        entry = Operation(job.requested_by, job.action, selection, self.progress.done, job.operation)
+        entry = Operation(job.requested_by, DECLARED[job.kind.action], selection, self.progress.done, job.operation)
         log_result(job.source, entry, error)
         return state
 

@@ -11,6 +11,7 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
+from ingest.operations.declared import REFETCH
 from ingest.operations.state.worker_versions import require_same_version
 from ingest.operations.stored_orders.order_list import id_pages
 from ingest.queue.produce.producer import Producer
@@ -20,8 +21,6 @@ from ingest.store.connections.pool import Pool
 from ingest.store.orders.history import HistoryStore
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.versions import reset_versions
-
-REFETCH = "orders.refetch"
 
 # A statement that lists orders of a large table without an index may take minutes.
 _PATIENT = 600.0

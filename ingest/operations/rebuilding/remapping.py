@@ -4,11 +4,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order import document_id
 from ingest.domain.orders.order_filter import OrderPosition
 from ingest.domain.orders.order_history import HistoryEvent
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
+from ingest.operations.declared import DECLARED
 from ingest.operations.rebuilding.refetch import ending_now
 from ingest.operations.rebuilding.remap import Decoder, Identify, RemapStep, remap_steps
 from ingest.operations.rebuilding.remap_report import RemapReport
@@ -17,8 +19,6 @@ from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import DocumentSelection
 from ingest.store.orders.history import HistoryStore
-
-REMAP = "orders.remap"
 
 
 async def remap_orders(
@@ -42,7 +42,7 @@ async def remap_orders(
     selection = replace(selection, orders=ending_now(selection.orders))
     async with Pool.open(backends.postgres_dsn, size=1) as pool:
         recorded = recorded_selection(selection)
-        async with audited(AuditLog(pool, backends.source), actor, REMAP, recorded) as operation:
+        async with audited(AuditLog(pool, backends.source), actor, DECLARED[JobKind.REMAP], recorded) as operation:
             steps = recorded_steps(
                 backends, pool, decoder, selection, report, actor, identify=identify, on_locked=on_locked
             )

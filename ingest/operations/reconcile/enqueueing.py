@@ -9,11 +9,11 @@ from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.lane import fill, open_main_lane
 from ingest.operations.backfill.pace import BackfillPace
+from ingest.operations.declared import ENQUEUE_DIFFERING
 from ingest.operations.reconcile.list_ledger import ListLedger
 from ingest.store.audit import AuditLog
 from ingest.store.connections.pool import Pool
 
-ENQUEUE = "reconcile.enqueue"
 _PORTION = 500
 MISSING = (DifferenceKind.MISSING, DifferenceKind.OUTDATED)
 """Orders of which the shop has a version that is not stored."""
@@ -44,7 +44,7 @@ async def enqueue_differing(
     async with (
         Pool.open(backends.postgres_dsn, size=1) as pool,
         open_main_lane(backends, "reconcile") as lane,
-        audited(AuditLog(pool, backends.source), actor, ENQUEUE, selection) as operation,
+        audited(AuditLog(pool, backends.source), actor, ENQUEUE_DIFFERING, selection) as operation,
     ):
         while portion := list(islice(differences, _PORTION)):
             async for _ in fill(lane, pace, [ListedOrder(each.order_id) for each in portion]):

@@ -10,8 +10,9 @@ from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import StoreLocked, Unavailable, UserError
 from ingest.domain.operating.condition import UNREAD, Condition
 from ingest.operations.backends import Backends
-from ingest.operations.control.controls import limits_as_object
-from ingest.operations.control.pauses import as_object as pause_as_object
+from ingest.operations.control.controls import ShownLimits, shown_limits
+from ingest.operations.control.pauses import ShownPause
+from ingest.operations.control.pauses import shown as shown_pause
 from ingest.operations.state.snapshot import SourceSnapshot
 from ingest.operations.state.snapshots import read_snapshot
 from ingest.queue.operate.partition_monitor import ConsumerState
@@ -57,8 +58,8 @@ class SystemStatus:
     orders: OrdersStatus | None
     errors: dict[str, str]
     partitions: Mapping[str, QueueState] = field(default_factory=dict)
-    pause: Mapping[str, Any] | None = None
-    limits: Mapping[str, Any] | None = None
+    pause: ShownPause | None = None
+    limits: ShownLimits | None = None
     drained: Sequence[str] = ()
     condition: Condition = UNREAD
 
@@ -84,8 +85,8 @@ async def read_status(sources: Sequence[Backends]) -> list[SystemStatus]:
                 None if orders is None else _orders(orders, each.source),
                 errors,
                 source.partitions,
-                pause_as_object(source.pause, snapshot.at),
-                limits_as_object(source.tuning),
+                shown_pause(source.pause, snapshot.at),
+                shown_limits(source.tuning),
                 [consumer.name for consumer in source.consumers if snapshot.controls.drain_of(consumer.name)],
                 source.condition,
             )

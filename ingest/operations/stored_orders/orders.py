@@ -16,6 +16,7 @@ from ingest.domain.orders.order_history import OrderHistory
 from ingest.domain.orders.order_state import OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
+from ingest.operations.declared import ERASE
 from ingest.operations.shared_calls import SharedCalls
 from ingest.operations.stored_orders.history import read_history
 from ingest.operations.stored_orders.order_connections import OrderConnections
@@ -30,7 +31,6 @@ from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader, StoredState, newest_orders
 
-ERASE, READ = "orders.erase", "orders.read"
 # Limits the cost of a request. Longer lanes, retry sets and lists of dead letters are not searched.
 SEARCHED_ENTRIES = 20_000
 _TOO_LONG = f"the queue is too long to be searched: a part of it has more than {SEARCHED_ENTRIES:,} entries"
@@ -89,7 +89,7 @@ async def erase(
 async def _erase_rows(backends: Backends, order_ids: Sequence[str], actor: str) -> Operation:
     operation = Operation(actor, ERASE, {"ids": sorted(set(order_ids))})
     operation.count = await erase_rows(
-        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE, source=backends.source
+        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE.name, source=backends.source
     )
     return operation
 

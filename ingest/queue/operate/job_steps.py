@@ -11,7 +11,9 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.failed.entry_scripts import EntryScripts
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
@@ -53,49 +55,25 @@ class JobSteps:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._record = f"{self._keys.records}job:{job}"
-        self._group = group
         self._call = RepeatedCalls(on_wait).call
         self._keep = load(client, "keep_job_record")
-        self._replay = load(client, "replay", within="job_step")
-        self._drop = load(client, "drop", within="job_step")
-        self._run_now = load(client, "run_retries", within="job_step")
-        self._dead_letter = load(client, "dead_letter_retries", within="job_step")
+        self._scripts = EntryScripts(client, self._keys, group, within="job_step")
 
     async def begin(self, known: StepRecord) -> StepRecord:
         """Return the record of the steps so far. Without one in Redis, it becomes the known one."""
         found: StepRecord = await self._call(self._begin, known)
         return found
 
-    async def replay(self, entry_ids: Sequence[str], after: str) -> StepRecord:
-        """Put dead letters back into the queue."""
-        keys = self._keys
-        names = [keys.dead, keys.dead_seen, keys.express, keys.stream, keys.erased]
-        return await self._run(self._replay, names, after, entry_ids, [self._group])
-
-    async def drop(self, entry_ids: Sequence[str], after: str) -> StepRecord:
-        """Delete dead letters permanently."""
-        return await self._run(self._drop, [self._keys.dead, self._keys.dead_seen], after, entry_ids, [])
-
-    async def run_now(self, names: Sequence[bytes], after: str) -> StepRecord:
-        """Make the next attempt of retries due now."""
-        return await self._run(self._run_now, [self._keys.retry, self._keys.clock], after, names, [])
-
-    async def dead_letter(self, names: Sequence[bytes], after: str, actor: str) -> StepRecord:
-        """Move retries to the dead letters, which name the actor as their worker."""
-        keys = self._keys
-        moved = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
-        return await self._run(self._dead_letter, moved, after, names, [actor])
+    async def change(self, kind: JobKind, entries: Sequence[Any], after: str, actor: str = "") -> StepRecord:
+        """Change entries, which are IDs of dead letters or names of retries. Retries that become dead letters name the actor."""
+        script, keys, arguments = self._scripts.of(kind, actor)
+        step = [after, len(entries), _KEPT_SECONDS, *arguments, *entries]
+        done, gone = await self._call(_call, script, [self._record, *keys], step)
+        return StepRecord(after, int(done), int(gone))
 
     async def forget(self) -> None:
         """Let the record of a job that has ended expire."""
         await self._call(self._forget)
-
-    async def _run(
-        self, script: AsyncScript, keys: Sequence[str], after: str, entries: Sequence[Any], arguments: Sequence[str]
-    ) -> StepRecord:
-        step = [after, len(entries), _KEPT_SECONDS, *arguments, *entries]
-        done, gone = await self._call(_call, script, [self._record, *keys], step)
-        return StepRecord(after, int(done), int(gone))
 
     async def _begin(self, known: StepRecord) -> StepRecord:
         with translated():

@@ -13,11 +13,9 @@ from ingest.api.http.source_routing import ambiguous_routes, routes_of_sources
 from ingest.api.operations.audit_routes import AuditRoutes
 from ingest.api.operations.backfill_routes import BackfillRoutes
 from ingest.api.operations.control_routes import PauseRoutes, WorkerRoutes
-from ingest.api.operations.dead_letter_routes import DeadLetterRoutes
-from ingest.api.operations.entry_routes import EntryRoutes
+from ingest.api.operations.entry_routes import DeadLetterRoutes, EntryRoutes
 from ingest.api.operations.job_routes import JobRoutes
-from ingest.api.operations.operations_routes import QueueRoutes
-from ingest.api.operations.source_routes import SourceRoutes
+from ingest.api.operations.operations_routes import QueueRoutes, SourceRoutes
 from ingest.api.orders.announcing import Announcing
 from ingest.api.orders.idempotency import Idempotency
 from ingest.api.orders.order_routes import OrderRoutes

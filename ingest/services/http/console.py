@@ -8,7 +8,7 @@ from functools import partial
 
 from ingest.api.console.console import Console
 from ingest.api.console.forwarded_users import ForwardedUsers
-from ingest.api.console.operating import BulkParts
+from ingest.api.console.parts import ConsoleParts
 from ingest.api.console.sessions import LONGEST, Sessions
 from ingest.api.console.visitors import Visitors
 from ingest.api.http.admitting import Admission
@@ -52,16 +52,19 @@ def console_of(
     ended = EndedSessions(connections.redis, Backends.of(deployment).deployment, timedelta(seconds=LONGEST))
     snapshots = Snapshots(connections.redis, listed, pool=connections.pool)
     decoders = {name: partial(open_order_decoder, each) for name, each in sources.settings.items()}
-    return Console(
-        Visitors(access, Sessions(secret), ended, _forwarded(settings)),
+    parts = ConsoleParts(
         settings,
         sources.settings,
         connections.sources,
         snapshots,
         History(connections.redis, listed, snapshots),
         connections.controls,
-        BulkParts(connections.groups, connections.counts, decoders, connections.job_runs),
+        connections.groups,
+        connections.counts,
+        decoders,
+        connections.job_runs,
     )
+    return Console(Visitors(access, Sessions(secret), ended, _forwarded(settings)), parts)
 
 
 def _forwarded(settings: Settings) -> ForwardedUsers | None:

@@ -11,6 +11,7 @@ from rehearsals.scale.state import GROUP, Size, add, fall_silent, fill, hold
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.partition_monitor import PartitionMonitor
 from ingest.queue.operate.scanner import Page, PartitionScanner, _Position
@@ -252,9 +253,9 @@ class Calls:
             async with meter.call("dead letters: survey, a page"):
                 await letters.survey(Selection(reasons=frozenset({"rejected"})))
             async with meter.call("dead letters: replay, a page"):
-                await letters.replay(everything, newest=await self._some_dead())
+                await letters.change(JobKind.REPLAY, everything, newest=await self._some_dead())
             async with meter.call("dead letters: drop, a page"):
-                await letters.drop(everything, newest=await self._some_dead())
+                await letters.change(JobKind.DROP, everything, newest=await self._some_dead())
 
     async def _some_dead(self) -> str:
         entries = await self._redis.xrange(self._keys.dead, count=min(2000, self._size.dead // 3))

@@ -1,39 +1,32 @@
 """The polling and the backfills of a source, and the start of a backfill after a preview."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, invalid, number_in, source_in, time_in, time_value
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import failure
 from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations import jobs as operations
-from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.shown import shown_backfill
-from ingest.settings import Settings
 from ingest.store.jobs import Jobs
 from ingest.store.polls import read_polls
 
 _LIMIT = 50
 
 
-class BackfillingPages:
+class BackfillingPages(Pages):
     """`/console/sources/backfills` and the start of a backfill."""
 
-    def __init__(self, frame: Frame, access: ControlAccess, settings: Mapping[str, Settings]) -> None:
-        self._frame = frame
-        self._access = access
-        self._settings = settings
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/sources/backfills", self._show, "backfills.list"),
             Page("GET", "/sources/backfills/start", self._preview, "backfills.start"),
@@ -42,12 +35,11 @@ class BackfillingPages:
 
     async def _show(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
-        source = source_in(visit, form, self._settings)
+        source = source_in(visit, form, self._parts.settings_of)
         before = cursor_in(form, int)
-        settings = self._settings[source]
-        with as_problems():
-            found = await Jobs(self._access.pool, source).newest(_LIMIT + 1, before, [JobKind.BACKFILL])
-            poll = (await read_polls(self._access.pool, [source])).get(source)
+        settings = self._parts.settings_of[source]
+        found = await Jobs(self._access.pool, source).newest(_LIMIT + 1, before, [JobKind.BACKFILL])
+        poll = (await read_polls(self._access.pool, [source])).get(source)
         path = "/console/sources/backfills"
         return self._frame.render(
             visit,
@@ -63,11 +55,10 @@ class BackfillingPages:
 
     async def _preview(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
-        source = source_in(visit, form, self._settings)
+        source = source_in(visit, form, self._parts.settings_of)
         self._require_list(source)
         request = _request(form)
-        with as_problems():
-            unfinished = await Jobs(self._access.pool, source).unfinished_backfill()
+        unfinished = await Jobs(self._access.pool, source).unfinished_backfill()
         values = {
             "source": source,
             "since": time_value(request.since),
@@ -80,19 +71,18 @@ class BackfillingPages:
         )
 
     async def _start(self, visit: Visit) -> web.StreamResponse:
-        source = source_in(visit, visit.form, self._settings)
+        source = source_in(visit, visit.form, self._parts.settings_of)
         self._require_list(source)
         request, jobs = _request(visit.form), Jobs(self._access.pool, source)
         try:
-            with as_problems():
-                added = await operations.start(jobs, request.as_job(), visit.caller.name)
+            added = await operations.start(jobs, request.as_job(), visit.caller.name)
         except operations.UnfinishedBackfill as error:
             path = url("/jobs/show", id=error.job)
             return self._frame.redirect(visit, path, "This backfill of the source is unfinished.", is_error=True)
         return self._frame.redirect(visit, url("/jobs/show", id=added.id), "The backfill waits for a worker process.")
 
     def _require_list(self, source: str) -> None:
-        if self._settings[source].order_list is None:
+        if self._parts.settings_of[source].order_list is None:
             raise failure("no_list", "no list of orders is configured for this source")
 
 

@@ -4,24 +4,19 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid
-from ingest.api.http.failures import as_problems
+from ingest.api.console.parts import Pages
 from ingest.api.operations.concerned_sources import require_all
 from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.operations.control import controls
-from ingest.operations.control.control_access import ControlAccess
 
 
-class DrainingPages:
+class DrainingPages(Pages):
     """`/console/workers/drain`, `/undrain` and `/log-level`. They concern all sources, so a limited key may not use them."""
 
-    def __init__(self, frame: Frame, access: ControlAccess) -> None:
-        self._frame = frame
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/workers/drain", self._preview, "drain"),
             Page("POST", "/workers/drain", self._drain, "drain"),
@@ -32,9 +27,8 @@ class DrainingPages:
     async def _preview(self, visit: Visit) -> web.StreamResponse:
         self._require_all(visit)
         target = inputs_of(visit).text("target")
-        with as_problems():
-            found = await controls.matching(self._access, target)
-            drains = (await self._access.read()).drains
+        found = await controls.matching(self._access, target)
+        drains = (await self._access.read()).drains
         return self._frame.render(
             visit, "workers/drain.html", target=target, processes=found, drained=drains.get(target)
         )
@@ -43,8 +37,7 @@ class DrainingPages:
         self._require_all(visit)
         target = visit.form.text("target")
         try:
-            with as_problems():
-                found = await controls.drain(self._access, target, visit.caller.name, visit.form.text("reason"))
+            found = await controls.drain(self._access, target, visit.caller.name, visit.form.text("reason"))
         except controls.NoSuchProcess as error:
             return self._frame.redirect(visit, "/workers", str(error), is_error=True)
         message = f"{target}: {_counted(len(found))} begin no more orders. They do not end."
@@ -54,8 +47,7 @@ class DrainingPages:
         self._require_all(visit)
         target = visit.form.text("target")
         try:
-            with as_problems():
-                found = await controls.undrain(self._access, target, visit.caller.name)
+            found = await controls.undrain(self._access, target, visit.caller.name)
         except controls.NoSuchProcess as error:
             return self._frame.redirect(visit, "/workers", str(error), is_error=True)
         return self._frame.redirect(visit, "/workers", f"{target}: {_counted(len(found))} begin orders again.")
@@ -66,8 +58,7 @@ class DrainingPages:
         level = next((each for each in LOG_LEVELS if each == chosen), None)
         if chosen and level is None:
             raise invalid("Log level", f"choose one of {', '.join(LOG_LEVELS)}")
-        with as_problems():
-            await controls.set_log_level(self._access, level, visit.caller.name, host or ALL_HOSTS)
+        await controls.set_log_level(self._access, level, visit.caller.name, host or ALL_HOSTS)
         message = f"The log level of the workers is {level}." if level else "The configured log level applies again."
         return self._frame.redirect(visit, "/workers", message)
 

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
+from ingest.api.console.parts import Pages
 
 
-class HelpPages:
+class HelpPages(Pages):
     """`/console/help`."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [Page("GET", "/help", self._show, "console")]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:

@@ -6,19 +6,18 @@ from typing import Any
 
 from aiohttp import web
 
-from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, ROOT, Page, Visit
 from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, job_id_in, sources_in
-from ingest.api.console.live import LiveData
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
-from ingest.api.operations.job_output import output_response
+from ingest.api.operations.job_routes import output_response
 from ingest.domain.errors import UserError
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
-from ingest.operations.control.control_access import ControlAccess
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs, find_job, newest_jobs
 
@@ -38,16 +37,11 @@ NAMES = {
 }
 
 
-class JobPages:
+class JobPages(Pages):
     """`/console/jobs` and the pages below it."""
 
-    def __init__(self, frame: Frame, live: LiveData, access: ControlAccess) -> None:
-        self._frame = frame
-        self._live = live
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             self._live.page("jobs", "/jobs", "jobs/list", self._list_model, "jobs.list"),
             self._live.page("job", "/jobs/show", "jobs/show", self._job_model, "jobs.show", is_large=True),
@@ -60,8 +54,7 @@ class JobPages:
         form = inputs_of(visit)
         names = sources_in(visit, form, self._access.sources)
         before = cursor_in(form, int)
-        with as_problems():
-            found = await newest_jobs(self._access.pool, names, _LIMIT + 1, before)
+        found = await newest_jobs(self._access.pool, names, _LIMIT + 1, before)
         chosen = {"source": form.text("source") or None}
         return {
             "choices": choices_of(visit.permitted(sorted(self._access.sources))),
@@ -77,8 +70,7 @@ class JobPages:
         job = await self._job(visit)
         # A stream calls this once a second, and is one read.
         reader = None if _IS_READ in visit.request else reader_of(visit.request, visit.caller)
-        with as_problems():
-            preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
+        preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
         if preview is not None:
             visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
@@ -114,9 +106,8 @@ class JobPages:
         return self._frame.redirect(visit, url("/jobs/show", id=job.id), message, is_error=is_error)
 
     async def _job(self, visit: Visit) -> Job:
-        with as_problems():
-            names = visit.permitted(sorted(self._access.sources))
-            found = await find_job(self._access.pool, names, job_id_in(inputs_of(visit)))
+        names = visit.permitted(sorted(self._access.sources))
+        found = await find_job(self._access.pool, names, job_id_in(inputs_of(visit)))
         if found is None:
             raise Problem(404, "no_such_job", "there is no such job")
         return found

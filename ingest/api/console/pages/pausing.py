@@ -1,31 +1,24 @@
 """Pauses and resumes sources, and changes the limits of a running source, each after a preview."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, sources_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.operations.concerned_sources import require_quota
 from ingest.domain.durations import parse_duration
 from ingest.operations.control import controls, pauses
-from ingest.operations.control.control_access import ControlAccess
-from ingest.settings import Settings
 
 
-class PausingPages:
+class PausingPages(Pages):
     """`/console/sources/pause`, `/resume` and `/tune`."""
 
-    def __init__(self, frame: Frame, access: ControlAccess, settings: Mapping[str, Settings]) -> None:
-        self._frame = frame
-        self._access = access
-        self._settings = settings
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/sources/pause", self._preview_pause, "pause"),
             Page("POST", "/sources/pause", self._pause, "pause"),
@@ -44,55 +37,49 @@ class PausingPages:
 
     async def _preview(self, visit: Visit, template: str) -> web.StreamResponse:
         names = sources_in(visit, inputs_of(visit), self._access.sources)
-        with as_problems():
-            found = await pauses.preview(self._access, names)
+        found = await pauses.preview(self._access, names)
         return self._frame.render(visit, template, sources=found)
 
     async def _pause(self, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, visit.form, self._access.sources)
-        with as_problems():
-            request = pauses.PauseRequest(
-                _seconds(visit.form),
-                visit.form.text("reason"),
-                rejects_orders=visit.form.has("rejects_orders"),
-                holds_polls=visit.form.has("holds_polls"),
-            )
-            await pauses.pause(self._access, names, request, visit.caller.name)
+        request = pauses.PauseRequest(
+            _seconds(visit.form),
+            visit.form.text("reason"),
+            rejects_orders=visit.form.has("rejects_orders"),
+            holds_polls=visit.form.has("holds_polls"),
+        )
+        await pauses.pause(self._access, names, request, visit.caller.name)
         return self._back(visit, names, f"{_listed(names)} paused. Requests in flight finish.")
 
     async def _resume(self, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, visit.form, self._access.sources)
-        with as_problems():
-            resumed = await pauses.resume(self._access, names, visit.caller.name)
+        resumed = await pauses.resume(self._access, names, visit.caller.name)
         return self._back(visit, names, f"{_listed(resumed)} resumed." if resumed else "No source was paused.")
 
     async def _preview_tune(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, inputs_of(visit))
-        with as_problems():
-            current = (await self._access.read()).tunings.get(source)
-        configured = self._settings[source]
+        current = (await self._access.read()).tunings.get(source)
+        configured = self._parts.settings_of[source]
         return self._frame.render(visit, "pausing/tune.html", source=source, tuning=current, configured=configured)
 
     async def _tune(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, visit.form)
         concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
         rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
-        with as_problems():
-            tuned = await controls.tune(
-                self._access,
-                source,
-                visit.caller.name,
-                concurrency=None if concurrency is None else int(concurrency),
-                rate=rate,
-            )
+        tuned = await controls.tune(
+            self._access,
+            source,
+            visit.caller.name,
+            concurrency=None if concurrency is None else int(concurrency),
+            rate=rate,
+        )
         changed = [f"concurrency {tuned.concurrency}"] if tuned.concurrency is not None else []
         changed += [f"rate {tuned.rate:g}/s"] if tuned.rate is not None else []
         return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")
 
     async def _reset(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, visit.form)
-        with as_problems():
-            await controls.reset_tuning(self._access, source, visit.caller.name)
+        await controls.reset_tuning(self._access, source, visit.caller.name)
         return self._back(visit, [source], "The configured limits apply again.")
 
     def _tuned_in(self, visit: Visit, form: Form) -> str:

@@ -1,15 +1,15 @@
 """The settings of `ingest api` and of the sources, with secrets masked, and where each comes from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of
+from ingest.api.console.parts import Pages
 from ingest.api.http.problems import Problem
 from ingest.domain.errors import ConfigError
-from ingest.settings import Settings
 from ingest.settings.origins import ListedSetting, settings_of_process, settings_of_source
 from ingest.settings.source_file import source_tables
 
@@ -22,16 +22,11 @@ class SettingsGroup:
     settings: Sequence[ListedSetting]
 
 
-class SettingsPages:
+class SettingsPages(Pages):
     """`/console/settings`."""
 
-    def __init__(self, frame: Frame, settings: Settings, settings_of: Mapping[str, Settings]) -> None:
-        self._frame = frame
-        self._settings = settings
-        self._settings_of = settings_of
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [Page("GET", "/settings", self._list, "settings.show")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
@@ -51,14 +46,15 @@ class SettingsPages:
     def _groups(self, visit: Visit) -> list[SettingsGroup]:
         groups = []
         if visit.caller.sources is None:
-            groups.append(SettingsGroup("ingest api", [*settings_of_process(self._settings)]))
-        if self._settings.sources is not None:
-            tables = source_tables(self._settings)
+            groups.append(SettingsGroup("ingest api", [*settings_of_process(self._parts.settings)]))
+        if self._parts.settings.sources is not None:
+            tables = source_tables(self._parts.settings)
             groups += [
                 SettingsGroup(
-                    f"Source {name}", [*settings_of_source(self._settings, self._settings_of[name], tables[name])]
+                    f"Source {name}",
+                    [*settings_of_source(self._parts.settings, self._parts.settings_of[name], tables[name])],
                 )
-                for name in visit.permitted(sorted(self._settings_of))
+                for name in visit.permitted(sorted(self._parts.settings_of))
                 if name in tables
             ]
         return groups

@@ -1,34 +1,24 @@
 """The live overview of all sources with their last hours, and the live state of each source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ingest.api.console.charts import charts_of
 from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of, source_in
-from ingest.api.console.live import LiveData
+from ingest.api.console.parts import Pages
 from ingest.domain.masking import mask_url
-from ingest.operations.state.history import History, total_of
+from ingest.operations.state.history import total_of
 from ingest.operations.state.snapshot import Snapshot
-from ingest.operations.state.snapshots import Snapshots
-from ingest.settings import Settings
 
 _LONGEST = 24
 
 
-class SourcePages:
+class SourcePages(Pages):
     """`/console/`, `/console/sources` and `/console/sources/show`."""
 
-    def __init__(
-        self, live: LiveData, snapshots: Snapshots, history: History, settings: Mapping[str, Settings]
-    ) -> None:
-        self._snapshots = snapshots
-        self._history = history
-        self._settings = settings
-        self._live = live
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             self._live.page("overview", "/", "sources/overview", self._overview, "sources.list"),
             self._live.page("sources", "/sources", "sources/list", self._listed, "sources.list"),
@@ -36,17 +26,17 @@ class SourcePages:
         ]
 
     async def _listed(self, visit: Visit) -> dict[str, Any]:
-        snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
-        return {"snapshot": snapshot, "settings": self._settings}
+        snapshot = (await self._parts.snapshots.latest()).limited_to(visit.caller.may_use)
+        return {"snapshot": snapshot, "settings": self._parts.settings_of}
 
     async def _overview(self, visit: Visit) -> dict[str, Any]:
         model = await self._listed(visit)
         return {**model, **await self._charts(visit, model["snapshot"])}
 
     async def _shown(self, visit: Visit) -> dict[str, Any]:
-        name = source_in(visit, inputs_of(visit), self._settings)
-        snapshot = (await self._snapshots.latest()).limited_to(lambda source: source == name)
-        settings = self._settings[name]
+        name = source_in(visit, inputs_of(visit), self._parts.settings_of)
+        snapshot = (await self._parts.snapshots.latest()).limited_to(lambda source: source == name)
+        settings = self._parts.settings_of[name]
         return {
             "snapshot": snapshot,
             "source": snapshot.source(name),
@@ -58,6 +48,6 @@ class SourcePages:
     async def _charts(self, visit: Visit, snapshot: Snapshot) -> dict[str, Any]:
         """Return the charts of the sources in the snapshot, and their hours."""
         hours = _LONGEST if inputs_of(visit).text("hours") == str(_LONGEST) else 1
-        found = await self._history.bars(snapshot, hours)
+        found = await self._parts.history.bars(snapshot, hours)
         bars = total_of(found[each.source] for each in snapshot.sources if each.source in found)
         return {"hours": hours, "charts": charts_of(bars, hours, snapshot.at)}

@@ -6,12 +6,11 @@ from typing import Any
 
 from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import inputs_of
-from ingest.api.console.live import LiveData
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.domain.operating.controls import LOG_LEVELS, Drain, names_of
 from ingest.domain.operating.source_state import State
 from ingest.operations.state.snapshot import Snapshot
-from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.monitor import merged
 from ingest.queue.operate.partition_monitor import ConsumerState
 
@@ -33,21 +32,17 @@ class ShownProcess:
     states: Sequence[tuple[str, State]]
 
 
-class WorkerPages:
+class WorkerPages(Pages):
     """`/console/workers`."""
 
-    def __init__(self, live: LiveData, snapshots: Snapshots) -> None:
-        self._live = live
-        self._snapshots = snapshots
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [self._live.page("workers", "/workers", "workers/list", self._model, "workers.list")]
 
     async def _model(self, visit: Visit) -> dict[str, Any]:
         form = inputs_of(visit)
         text, after = form.text("text"), form.text("after")
-        snapshot = (await self._snapshots.latest()).limited_to(visit.caller.may_use)
+        snapshot = (await self._parts.snapshots.latest()).limited_to(visit.caller.may_use)
         found = [each for each in _processes(snapshot) if text in each.state.name]
         rest = [each for each in found if each.state.name > after]
         shown = rest[:_LIMIT]

@@ -140,14 +140,14 @@ async def _fetch_sample(settings: "Settings", selection: OrderFilter, sample: in
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.audit import record_read_of
     from ingest.operations.backends import Backends
+    from ingest.operations.declared import READ_DOCUMENT
     from ingest.operations.rebuilding.refetch_preview import preview_steps
-    from ingest.operations.stored_orders.orders import READ
     from ingest.services.refetch_sample import fetching_orders
 
     async with fetching_orders(settings, os.environ) as fetch:
         with ProgressDisplay("fetching a sample") as display:
             backends = Backends.of(settings)
-            await record_read_of([backends], reader("order refetch --dry-run"), READ, selection.as_object())
+            await record_read_of([backends], reader("order refetch --dry-run"), READ_DOCUMENT, selection.as_object())
             async with aclosing(preview_steps(backends, selection, fetch, sample)) as steps:
                 async for preview in steps:
                     display.update(preview.fetched, None if preview.total is None else min(preview.total, sample))

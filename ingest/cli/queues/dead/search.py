@@ -48,7 +48,7 @@ def print_json(
 ) -> WrittenDeadLetters:
     """Print one JSON object per line for each of the newest dead letters that match, and for each partition that cannot be read."""
     with standard_output() as stream:
-        find = partial(dead_letters.read, sources, selection, json_writer(stream), limit=limit, reader=reader)
+        find = partial(dead_letters.find, sources, selection, json_writer(stream), limit=limit, reader=reader)
         found = search(find, data_stream=stream)
         stream.writelines(unavailable_lines(found.unavailable))
         return found

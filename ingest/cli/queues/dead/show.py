@@ -69,7 +69,7 @@ def show(
                 shown += 1
 
         found = search(
-            partial(dead_letters.read, sources, selection, write, reader=reader("dead show")), data_stream=stream
+            partial(dead_letters.find, sources, selection, write, reader=reader("dead show")), data_stream=stream
         )
     raise typer.Exit(exit_code_of(found))
 

@@ -15,6 +15,7 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters, Survey
@@ -119,39 +120,22 @@ class DeadLetters:
             newest[queue] = found.newest
         return Survey(reasons, missing, newest, reached.missing)
 
-    async def replay(
+    async def change(
         self,
+        kind: JobKind,
         selection: Selection,
         *,
         newest: Mapping[str, str] | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Put the dead letters that match back into the partitions that can be used. See `PartitionDeadLetters.replay`.
+        """Replay or drop the dead letters that match in the partitions that can be used. See `PartitionDeadLetters.change`.
 
         Args:
+            kind: of the change.
             selection: which dead letters.
             newest: the last of them, by the name of the partition's queue. Other partitions are left out. The default is the newest one now.
             on_progress: called with the result so far.
         """
-        return await self._change(PartitionDeadLetters.replay, selection, newest, on_progress)
-
-    async def drop(
-        self,
-        selection: Selection,
-        *,
-        newest: Mapping[str, str] | None = None,
-        on_progress: Callable[[Change], None] = lambda _: None,
-    ) -> Change:
-        """Delete the dead letters that match permanently. Arguments as for `replay`."""
-        return await self._change(PartitionDeadLetters.drop, selection, newest, on_progress)
-
-    async def _change(
-        self,
-        change: Callable[..., Awaitable[Change]],
-        selection: Selection,
-        newest: Mapping[str, str] | None,
-        on_progress: Callable[[Change], None],
-    ) -> Change:
         if newest is None:
             reached = await self._usable()
             total, parts = (
@@ -168,7 +152,7 @@ class DeadLetters:
                 on_progress(before + done)
 
             until = None if newest is None else newest[queue]
-            total += await change(part, selection, newest=until, on_progress=note)
+            total += await part.change(kind, selection, newest=until, on_progress=note)
         return total
 
     async def _usable(self) -> Reached[PartitionDeadLetters, int]:

@@ -17,6 +17,7 @@ from redis.commands.core import AsyncScript
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.failed.dead_letter_pages import (
     PAGE,
@@ -26,9 +27,9 @@ from ingest.queue.operate.failed.dead_letter_pages import (
     first_id,
     together,
 )
+from ingest.queue.operate.failed.entry_scripts import EntryScripts
 from ingest.queue.operate.repeated_calls import RepeatedCalls
 from ingest.queue.redis.connection import translated
-from ingest.queue.redis.scripts import load
 
 _Newest = TypeVar("_Newest")
 _NONE_YET = "0-0"
@@ -39,11 +40,11 @@ _MOVED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Survey(Generic[_Newest]):
-    """The dead letters that match a selection at one moment.
+    """The dead letters or retries that match a selection at one moment.
 
     Attributes:
         reasons: how many there are for each reason.
-        missing: IDs in the selection that no dead letter has.
+        missing: IDs in the selection that none of them has.
         newest: the ID of the newest dead letter, or of each partition's, by the name of its queue. Replays and drops stop there, so
             that an order that fails again in that time is not moved twice by one command.
         unavailable: partitions that cannot be read.
@@ -56,7 +57,7 @@ class Survey(Generic[_Newest]):
 
     @property
     def count(self) -> int:
-        """How many dead letters match."""
+        """How many match."""
         return sum(self.reasons.values())
 
 
@@ -82,7 +83,7 @@ class Change:
 class PartitionDeadLetters:
     """Searches and changes the dead letters of one queue.
 
-    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey`, `replay` and `drop` wait until it
+    Reading raises `QueueUnavailable` when Redis cannot be used right now. `survey` and `change` wait until it
     can, and call `on_wait` with each reason. All IDs end with `id_suffix`.
     Backlog limits do not hold back a replay, because an operator has requested it.
 
@@ -101,10 +102,8 @@ class PartitionDeadLetters:
     ) -> None:
         self._client = client
         self._keys = Keys.of(queue, group)
-        self._group = group
         self.id_suffix = id_suffix
-        self._replay = load(client, "replay")
-        self._drop = load(client, "drop")
+        self._scripts = EntryScripts(client, self._keys, group)
         self._repeated = RepeatedCalls(on_wait)
         self._pages = DeadLetterPages(client, self._keys, id_suffix=id_suffix)
         self._pages_waiting = DeadLetterPages(client, self._keys, run=self._waiting, id_suffix=id_suffix)
@@ -187,48 +186,27 @@ class PartitionDeadLetters:
             on_progress(examined)
         return Survey(reasons, selection.ids - found, newest)
 
-    async def replay(
+    async def change(
         self,
+        kind: JobKind,
         selection: Selection,
         *,
         newest: str | None = None,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Put the dead letters that match back into the queue, with fresh attempts. It waits while Redis is unavailable or full.
+        """Replay or drop the dead letters that match. It waits while Redis is unavailable, or full in a replay.
 
-        They keep their fields and the time when they were first announced, and record how often and when they were
-        replayed. Those of orders that were erased are deleted instead, and count as gone. Cancelled, a whole number of scripts
-        has run.
+        A replay puts them back into the queue with fresh attempts. They keep their fields and the time when they were first announced,
+        and record how often and when they were replayed. Those of orders that were erased are deleted instead, and count as gone.
+        Cancelled, a whole number of scripts has run.
 
         Args:
+            kind: `REPLAY`, or `DROP`, which deletes them permanently.
             selection: which dead letters.
             newest: the last of them. The default is the newest one now.
             on_progress: called with the result so far.
         """
-        keys = self._keys
-        names = [keys.dead, keys.dead_seen, keys.express, keys.stream, keys.erased]
-        return await self._change(selection, newest, on_progress, self._replay, names, [self._group])
-
-    async def drop(
-        self,
-        selection: Selection,
-        *,
-        newest: str | None = None,
-        on_progress: Callable[[Change], None] = lambda _: None,
-    ) -> Change:
-        """Delete the dead letters that match permanently. It waits while Redis is unavailable. Arguments as for `replay`."""
-        names = [self._keys.dead, self._keys.dead_seen]
-        return await self._change(selection, newest, on_progress, self._drop, names, [])
-
-    async def _change(
-        self,
-        selection: Selection,
-        newest: str | None,
-        on_progress: Callable[[Change], None],
-        script: AsyncScript,
-        keys: Sequence[str],
-        arguments: Sequence[str],
-    ) -> Change:
+        script, keys, arguments = self._scripts.of(kind, "")
         change = Change()
         until = newest or await self._waiting(self.newest)
         async for page in self._pages_waiting.oldest_first(selection, until):

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.failed.entry_scripts import EntryScripts
 from ingest.queue.operate.order_search import to_retry
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.scripts import load
@@ -90,9 +91,8 @@ class PartitionRetries:
         self._id_suffix = id_suffix
         self._keys = Keys.of(queue, group)
         self._list = load(client, "list_retries")
-        self._run = load(client, "run_retries")
+        self._scripts = EntryScripts(client, self._keys, group)
         self._server_time = load(client, "server_time")
-        self._dead_letter = load(client, "dead_letter_retries")
 
     async def count(self) -> int:
         """How many there are."""
@@ -139,34 +139,23 @@ class PartitionRetries:
             on_progress(examined)
         return RetrySurvey([*reasons], Counter(reasons.values()), frozenset(missing))
 
-    async def run_now(
-        self, selected: Selection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
-    ) -> int:
-        """Let retries that match, or that a survey has found, be due now, and return how many.
-
-        Workers move due entries within a second.
-        """
-        return await self._change(selected, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
-
-    async def dead_letter(
-        self, selected: Selection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
-    ) -> int:
-        """Move retries that match, or that a survey has found, to the dead letters, and return how many.
-
-        The dead letters name the actor as their worker. `on_progress` is called with how many were moved so far.
-        """
-        keys = self._keys
-        names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
-        return await self._change(selected, self._dead_letter, names, [actor], on_progress)
-
-    async def _change(
+    async def change(
         self,
+        kind: JobKind,
         selected: Selection | RetrySurvey,
-        script: AsyncScript,
-        keys: Sequence[str],
-        arguments: Sequence[str],
-        on_progress: Callable[[int], None],
+        actor: str = "",
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> int:
+        """Change retries that match, or that a survey has found, and return how many.
+
+        Args:
+            kind: `RUN_NOW`, so that they are due now, and workers move them within a second, or `DEAD_LETTER`.
+            selected: which retries.
+            actor: the worker of the dead letters.
+            on_progress: called with how many were changed so far.
+        """
+        script, keys, arguments = self._scripts.of(kind, actor)
         # All are read before any is changed, because a changed retry would come again at its new place.
         if isinstance(selected, Selection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(0))

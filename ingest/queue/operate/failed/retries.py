@@ -5,19 +5,18 @@ repeated. If the process dies here, the earlier partitions and pages are done an
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from redis.asyncio import Redis
 
-from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
-from ingest.queue.operate.failed.partition_dead_letters import Change
+from ingest.queue.operate.failed.partition_dead_letters import Change, Survey
 from ingest.queue.operate.failed.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
 from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
 
@@ -25,33 +24,14 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class TotalRetrySurvey:
-    """The retries that match a selection.
+class TotalRetrySurvey(Survey[Mapping[str, str]]):
+    """The retries that match a selection. `newest` is the latest possible ID of an entry, by the time of each server.
 
     Attributes:
         parts: of each partition, by the name of its queue.
-        newest: the latest ID of an entry of each partition, by the time of its server. Jobs stop there.
-        unavailable: partitions that cannot be read.
     """
 
-    parts: Mapping[str, RetrySurvey]
-    newest: Mapping[str, str]
-    unavailable: Sequence[PartitionTrouble]
-
-    @property
-    def reasons(self) -> Mapping[str, int]:
-        """How many for each reason."""
-        return sum((Counter(part.reasons) for part in self.parts.values()), Counter[str]())
-
-    @property
-    def missing(self) -> frozenset[str]:
-        """Selected orders that have no matching retry."""
-        return frozenset.intersection(*(part.missing for part in self.parts.values()))
-
-    @property
-    def count(self) -> int:
-        """How many match."""
-        return sum(part.count for part in self.parts.values())
+    parts: Mapping[str, RetrySurvey] = field(default_factory=dict)
 
 
 class Retries:
@@ -105,35 +85,24 @@ class Retries:
 
         `on_progress` is called with the number of examined ones.
         """
-        reached, found, progress = await self.reached(PartitionRetries.server_ms), {}, Progress(on_progress)
+        reached, parts, progress = await self.reached(PartitionRetries.server_ms), {}, Progress(on_progress)
         for queue, (part, _) in reached.found.items():
-            found[queue] = await part.survey(selection, on_progress=progress.note)
+            parts[queue] = await part.survey(selection, on_progress=progress.note)
             progress.end_part()
+        reasons = sum((Counter(each.reasons) for each in parts.values()), Counter[str]())
+        missing = selection.ids.intersection(*(each.missing for each in parts.values()))
         newest = {queue: f"{now}-0" for queue, (_, now) in reached.found.items()}
-        return TotalRetrySurvey(found, newest, reached.missing)
+        return TotalRetrySurvey(reasons, missing, newest, reached.missing, parts)
 
-    async def run_now(
-        self, selected: Selection | TotalRetrySurvey, *, on_progress: Callable[[Change], None] = lambda _: None
-    ) -> Change:
-        """Let retries that match, or that a survey has found, be due now. See `PartitionRetries.run_now`."""
-        return await self._change(PartitionRetries.run_now, selected, on_progress)
-
-    async def dead_letter(
+    async def change(
         self,
+        kind: JobKind,
         selected: Selection | TotalRetrySurvey,
-        actor: str,
+        actor: str = "",
         *,
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
-        """Move retries that match, or that a survey has found, to the dead letters. See `PartitionRetries.dead_letter`."""
-        return await self._change(partial(PartitionRetries.dead_letter, actor=actor), selected, on_progress)
-
-    async def _change(
-        self,
-        change: Callable[..., Awaitable[int]],
-        selected: Selection | TotalRetrySurvey,
-        on_progress: Callable[[Change], None],
-    ) -> Change:
+        """Change retries that match, or that a survey has found. See `PartitionRetries.change`."""
         if isinstance(selected, Selection):
             selected = await self.survey(selected, on_progress=lambda _: on_progress(Change()))
         reached = await self.reached(PartitionRetries.count)
@@ -142,7 +111,7 @@ class Retries:
             if not survey.names:
                 continue
             if queue in reached.found:
-                done += await change(reached.found[queue][0], survey, on_progress=progress.note)
+                done += await reached.found[queue][0].change(kind, survey, actor, on_progress=progress.note)
                 progress.end_part()
             elif lost := [each for each in reached.missing if each.queue == queue]:
                 raise QueueUnavailable(lost[0].text)

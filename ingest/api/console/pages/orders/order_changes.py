@@ -1,21 +1,19 @@
 """Fetches orders again and erases orders, each after a preview that shows which orders it concerns."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, source_in
 from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderPosition
-from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.rebuilding.refetch import refetch
 from ingest.operations.stored_orders.orders import erase
 
@@ -24,16 +22,11 @@ MOST_ORDERS = 1_000
 _SHOWN = 50
 
 
-class OrderChangePages:
+class OrderChangePages(Pages):
     """`/console/orders/refetch` and `/console/orders/erase`."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections], access: ControlAccess) -> None:
-        self._frame = frame
-        self._sources = sources
-        self._access = access
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/orders/refetch", self._preview_refetch, "orders.refetch"),
             Page("POST", "/orders/refetch", self._refetch, "orders.refetch"),
@@ -49,8 +42,7 @@ class OrderChangePages:
 
     async def _refetch(self, visit: Visit) -> web.StreamResponse:
         source, ids = source_in(visit, visit.form, self._sources), ids_in(visit.form)
-        with as_problems():
-            await refetch(self._access.sources[source], ids, visit.caller.name)
+        await refetch(self._access.sources[source], ids, visit.caller.name)
         return self._frame.redirect(visit, _path_of(source, ids), f"Enqueued {_counted(ids)} in the express lane.")
 
     async def _choose_erased(self, visit: Visit) -> web.StreamResponse:
@@ -61,8 +53,7 @@ class OrderChangePages:
         selection = filter_in(form)
         if not selection.is_everything and (len(names) == 1 or form.text("source")):
             source = source_in(visit, form, self._sources)
-            with as_problems():
-                rows = await self._sources[source].orders.page(selection, OrderPosition(), MOST_ORDERS + 1)
+            rows = await self._sources[source].orders.page(selection, OrderPosition(), MOST_ORDERS + 1)
             ids = [row["order"]["id"] for row in rows]
             return await self._preview(
                 visit, "orders/erase.html", source, ids[:MOST_ORDERS], has_more=len(ids) > MOST_ORDERS
@@ -85,8 +76,7 @@ class OrderChangePages:
 
     async def _erase(self, visit: Visit) -> web.StreamResponse:
         source, ids = source_in(visit, visit.form, self._sources), ids_in(visit.form)
-        with as_problems():
-            erased = await erase(self._access.sources[source], ids, visit.caller.name)
+        erased = await erase(self._access.sources[source], ids, visit.caller.name)
         removed = f"{erased.rows:,} rows, {erased.retries:,} retries and {erased.dead_letters:,} dead letters"
         return self._frame.redirect(
             visit, _path_of(source, ids), f"Erased {_counted(ids)} for good: removed {removed}."
@@ -96,8 +86,7 @@ class OrderChangePages:
         self, visit: Visit, template: str, source: str, ids: Sequence[str], *, has_more: bool = False
     ) -> web.StreamResponse:
         orders = self._sources[source].orders
-        with as_problems():
-            states = await asyncio.gather(*(orders.locate(order_id) for order_id in ids[:_SHOWN]))
+        states = await asyncio.gather(*(orders.locate(order_id) for order_id in ids[:_SHOWN]))
         cancel = url(f"{ROOT}/orders/show", source=source, id=ids[0]) if len(ids) == 1 else f"{ROOT}/orders"
         return self._frame.render(
             visit, template, source=source, ids=ids, states=states, has_more=has_more, most=MOST_ORDERS, cancel=cancel

@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.console.frame import HEADERS, ROOT, Frame, Page, Visit
+from ingest.api.console.frame import HEADERS, ROOT, Page, Visit
 from ingest.api.console.inputs import cursor_in, inputs_of, order_id_in, source_in, sources_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_state import OrderState
 from ingest.operations.audit import record_read
-from ingest.operations.stored_orders.orders import READ
+from ingest.operations.declared import READ_DOCUMENT
 
 _EVENTS = 50
 _LINES = 200
@@ -30,15 +29,11 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-class OrderDetailPages:
+class OrderDetailPages(Pages):
     """`/console/orders/show` and `/console/orders/document`."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections]) -> None:
-        self._frame = frame
-        self._sources = sources
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/orders/show", self._show, "orders.show", is_large=True),
             Page("GET", "/orders/document", self._document, "orders.read", is_large=True),
@@ -49,14 +44,13 @@ class OrderDetailPages:
         order_id = order_id_in(form)
         before = cursor_in(form, datetime)
         names = sources_in(visit, form, self._sources)
-        with as_problems():
-            locating = asyncio.gather(*(self._sources[name].orders.locate(order_id) for name in names))
-            states = await while_connected(visit.request, locating)
-            known = [state for state in states if state.is_known]
-            if len(known) != 1:
-                return self._several(visit, order_id, names, known or [each for each in states if not each.searched])
-            [state] = known
-            history = await self._sources[state.source].orders.history(order_id, before, _EVENTS)
+        locating = asyncio.gather(*(self._sources[name].orders.locate(order_id) for name in names))
+        states = await while_connected(visit.request, locating)
+        known = [state for state in states if state.is_known]
+        if len(known) != 1:
+            return self._several(visit, order_id, names, known or [each for each in states if not each.searched])
+        [state] = known
+        history = await self._sources[state.source].orders.history(order_id, before, _EVENTS)
         about = {"source": state.source, "id": order_id}
         path = f"{ROOT}/orders/show"
         return self._frame.render(
@@ -79,14 +73,13 @@ class OrderDetailPages:
     async def _document(self, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
         order_id, source = order_id_in(form), source_in(visit, form, self._sources)
-        with as_problems():
-            document = await self._sources[source].orders.document(order_id)
+        document = await self._sources[source].orders.document(order_id)
         if document is None:
             detail = "no document of this order is stored: set INGEST_KEEP_DOCUMENT to keep the documents of new orders"
             raise Problem(404, "no_document", detail)
         recorded = {"ids": [order_id]}
         audit_log = self._sources[source].audit_log
-        await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
+        await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
         if form.has("download"):
             headers = {**HEADERS, "Content-Disposition": 'attachment; filename="order.json"'}
             return web.Response(body=document, content_type="application/json", headers=headers)

@@ -1,29 +1,26 @@
 """Fetches or remaps the stored orders of a filter by a job, after a preview."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import inputs_of, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import while_connected
-from ingest.api.operations.job_routes import LooksForJobs
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.errors import StoreTooSlow
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter
 from ingest.operations import jobs as operations
 from ingest.operations.audit import record_read
-from ingest.operations.control.control_access import ControlAccess
-from ingest.operations.jobs.orders import OpenDecoder, order_request
+from ingest.operations.declared import READ_DOCUMENT
+from ingest.operations.jobs.orders import order_request
 from ingest.operations.rebuilding.remap_preview import preview_remap
-from ingest.operations.stored_orders.orders import READ
 
 # Orders that a preview rebuilds from their documents.
 _SAMPLE = 50
@@ -31,33 +28,11 @@ _SAMPLE = 50
 _COUNT_SECONDS = 0.3
 
 
-class OrderJobPages:
-    """`/console/orders/enqueue` and `/console/orders/remap`.
-
-    Args:
-        frame: Renders them.
-        sources: The connections of each source.
-        access: The access to the database.
-        decoders: Open the mapping and the transform of each source, by its name.
-        runs: Runs the jobs that are requested here.
-    """
-
-    def __init__(
-        self,
-        frame: Frame,
-        sources: Mapping[str, SourceConnections],
-        access: ControlAccess,
-        decoders: Mapping[str, OpenDecoder],
-        runs: LooksForJobs,
-    ) -> None:
-        self._frame = frame
-        self._sources = sources
-        self._access = access
-        self._decoders = decoders
-        self._runs = runs
+class OrderJobPages(Pages):
+    """`/console/orders/enqueue` and `/console/orders/remap`."""
 
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("GET", "/orders/enqueue", self._preview_enqueue, "orders.enqueue"),
             Page("POST", "/orders/enqueue", self._enqueue, "orders.enqueue"),
@@ -92,15 +67,14 @@ class OrderJobPages:
                 criteria=described(selection),
             )
         source = self._source_in(visit, form)
-        with as_problems():
-            total = await self._count(source, selection)
-            report = None
-            if kind is JobKind.REMAP:
-                backends, decoder = self._access.sources[source], self._decoders[source]
-                previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
-                report = await while_connected(visit.request, previewing)
-                audit_log, recorded = self._sources[source].audit_log, selection.as_object()
-                await record_read([audit_log], reader_of(visit.request, visit.caller), READ, recorded)
+        total = await self._count(source, selection)
+        report = None
+        if kind is JobKind.REMAP:
+            backends, decoder = self._access.sources[source], self._parts.decoders[source]
+            previewing = preview_remap(backends, selection, decoder, sample=_SAMPLE)
+            report = await while_connected(visit.request, previewing)
+            audit_log, recorded = self._sources[source].audit_log, selection.as_object()
+            await record_read([audit_log], reader_of(visit.request, visit.caller), READ_DOCUMENT, recorded)
         return self._frame.render(
             visit,
             "orders/job.html",
@@ -127,9 +101,8 @@ class OrderJobPages:
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
         request = order_request(kind, filter_in(visit.form), total=None if total is None else int(total), rate=rate)
         connections = self._sources[source]
-        with as_problems():
-            added = await operations.start(connections.jobs, request, visit.caller.name)
-        self._runs.look()
+        added = await operations.start(connections.jobs, request, visit.caller.name)
+        self._parts.runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
     def _source_in(self, visit: Visit, form: Form) -> str:

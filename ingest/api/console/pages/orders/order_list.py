@@ -7,15 +7,15 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import choices_of, cursor_in, inputs_of, sources_in
 from ingest.api.console.pages.orders.chosen_orders import filter_in, values_of
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.requests import while_connected
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.orders.order_filter import OrderPlace
 
 _PATH = f"{ROOT}/orders"
@@ -26,15 +26,11 @@ _LIMIT = 100
 _Place = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str, str]
 
 
-class OrderListPages:
+class OrderListPages(Pages):
     """`/console/orders`."""
 
-    def __init__(self, frame: Frame, sources: Mapping[str, SourceConnections]) -> None:
-        self._frame = frame
-        self._sources = sources
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [Page("GET", "/orders", self._show, "orders.list")]
 
     async def _show(self, visit: Visit) -> web.StreamResponse:

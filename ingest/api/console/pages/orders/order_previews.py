@@ -1,48 +1,30 @@
 """Has workers preview which fields a fetch would change, and fetches the previewed orders again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import Frame, Page, Visit
+from ingest.api.console.frame import Page, Visit
 from ingest.api.console.inputs import job_id_in, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import filter_in
 from ingest.api.console.pages.orders.order_changes import ids_in
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.problems import Problem
-from ingest.api.operations.job_routes import LooksForJobs
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.jobs import JobKind
 from ingest.domain.orders.order_filter import OrderFilter, order_filter_of
 from ingest.operations import jobs as operations
-from ingest.operations.control.control_access import ControlAccess
 from ingest.operations.jobs.orders import MOST_SAMPLE, USUAL_SAMPLE, order_request, preview_request
 from ingest.operations.rebuilding.refetch import refetch
 from ingest.store.jobs import find_job
 
 
-class OrderPreviewPages:
-    """`/console/orders/preview` and the page below it. The page of the job shows the preview.
-
-    Args:
-        frame: Renders them.
-        sources: The connections of each source.
-        access: The access to the database.
-        runs: Runs the jobs that are requested here, except previews.
-    """
-
-    def __init__(
-        self, frame: Frame, sources: Mapping[str, SourceConnections], access: ControlAccess, runs: LooksForJobs
-    ) -> None:
-        self._frame = frame
-        self._sources = sources
-        self._access = access
-        self._runs = runs
+class OrderPreviewPages(Pages):
+    """`/console/orders/preview` and the page below it. The page of the job shows the preview."""
 
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [
             Page("POST", "/orders/preview", self._preview, "orders.preview"),
             Page("POST", "/orders/preview/refetch", self._refetch, "orders.enqueue"),
@@ -52,32 +34,28 @@ class OrderPreviewPages:
         connections = self._sources[source_in(visit, visit.form, self._sources)]
         sample = number_in(visit.form, "sample", "Sample", 1, MOST_SAMPLE)
         request = preview_request(_selection_in(visit.form), USUAL_SAMPLE if sample is None else int(sample))
-        with as_problems():
-            added = await operations.start(connections.jobs, request, visit.caller.name)
+        added = await operations.start(connections.jobs, request, visit.caller.name)
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
     async def _refetch(self, visit: Visit) -> web.StreamResponse:
         """Fetch the orders of a preview again, by its selection, which a form might not repeat exactly."""
-        with as_problems():
-            names = visit.permitted(sorted(self._sources))
-            job = await find_job(self._access.pool, names, job_id_in(visit.form))
+        names = visit.permitted(sorted(self._sources))
+        job = await find_job(self._access.pool, names, job_id_in(visit.form))
         if job is None or job.kind is not JobKind.PREVIEW:
             raise Problem(404, "no_such_job", "there is no such preview")
         selection = order_filter_of(job.request.selection)
         if selection.ids:
-            with as_problems():
-                await refetch(self._access.sources[job.source], selection.ids, visit.caller.name)
+            await refetch(self._access.sources[job.source], selection.ids, visit.caller.name)
             count = len(selection.ids)
             message = f"Enqueued {count:,} order{'' if count == 1 else 's'} in the express lane."
             return self._frame.redirect(visit, url("/jobs/show", id=job.id), message)
         connections = self._sources[job.source]
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
-        with as_problems():
-            preview = await connections.jobs.result(job.id)
-            total = None if preview is None else preview.count
-            request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
-            added = await operations.start(connections.jobs, request, visit.caller.name)
-        self._runs.look()
+        preview = await connections.jobs.result(job.id)
+        total = None if preview is None else preview.count
+        request = order_request(JobKind.ENQUEUE, selection, total=total, rate=rate)
+        added = await operations.start(connections.jobs, request, visit.caller.name)
+        self._parts.runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
 

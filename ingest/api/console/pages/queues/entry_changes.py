@@ -1,50 +1,32 @@
 """Changes or exports selected dead letters or retries by a job, after a preview that counts them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
 from ingest.api.console.forms import Form
-from ingest.api.console.frame import ROOT, Frame, Page, Visit
+from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in
-from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import ACTIONS, EntryAction
+from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
-from ingest.api.operations.job_routes import LooksForJobs
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.operating.jobs import JobKind, JobRequest
 from ingest.operations import jobs as operations
 from ingest.operations.failed_orders.entries import FailedEntries
-from ingest.operations.failed_orders.entry_counts import EntryCounts
 from ingest.operations.jobs.requests import entry_request
 
 # A later end than in the preview, such as `+`, would include dead letters that workers add in the meantime.
 _newest = msgspec.json.Decoder(dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}\Z")]])
 
 
-class EntryChangePages:
+class EntryChangePages(Pages):
     """The previews and the starts of these changes."""
 
-    def __init__(
-        self,
-        frame: Frame,
-        live: LiveData,
-        sources: Mapping[str, SourceConnections],
-        counts: EntryCounts,
-        runs: LooksForJobs,
-    ) -> None:
-        self._frame = frame
-        self._live = live
-        self._sources = sources
-        self._counts = counts
-        self._runs = runs
-
     def pages(self) -> Sequence[Page]:
-        """The pages."""
+        """See `Pages`."""
         return [page for action in ACTIONS for page in self._pages_of(action)]
 
     def _pages_of(self, action: EntryAction) -> Sequence[Page]:
@@ -66,16 +48,16 @@ class EntryChangePages:
             raise invalid("Selection", "choose at least one entry")
         if action.kind is JobKind.EXPORT and chosen.ids:
             raise invalid("Selection", "choose dead letters by other criteria than IDs")
-        with as_problems():
-            count = await self._counts.of(source, action.entries, chosen.selection())
+        count = await self._parts.counts.of(source, action.entries, chosen.selection())
         values = {**chosen.values(), "source": source}
         return {
             "action": action,
             "source": source,
             "criteria": chosen.described(),
             "values": values,
-            "count": count,
-            "newest": msgspec.json.encode(count.newest).decode() if count.newest else None,
+            "examined": count.examined,
+            "found": count.found,
+            "newest": msgspec.json.encode(count.found.newest).decode() if count.found and count.found.newest else None,
             "stream": url(f"{ROOT}/events/{action.kind.value}", **values),
             "cancel": url(f"{ROOT}/{action.entries.path}", **values),
         }
@@ -84,10 +66,9 @@ class EntryChangePages:
         form = visit.form
         source, chosen = source_in(visit, form, self._sources), ChosenEntries.of(form)
         connections = self._sources[source]
-        with as_problems():
-            request = await _request(connections.entries[action.entries], action.kind, form, chosen)
-            added = await operations.start(connections.jobs, request, visit.caller.name)
-        self._runs.look()
+        request = await _request(connections.entries[action.entries], action.kind, form, chosen)
+        added = await operations.start(connections.jobs, request, visit.caller.name)
+        self._parts.runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 
 

@@ -11,15 +11,13 @@ from ingest.api.console.inputs import choices_of, inputs_of, sources_in
 from ingest.api.console.live import LiveData
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import actions_of
+from ingest.api.console.parts import ConsoleParts, Pages
 from ingest.api.console.templating import url
-from ingest.api.http.failures import as_problems
 from ingest.api.http.parameters import cursor_of
 from ingest.api.operations.selections import position_in
-from ingest.api.source_connections import SourceConnections
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import FailedEntry
 from ingest.operations.failed_orders.entries import EntryPage, FailedEntries
-from ingest.operations.failed_orders.group_surveys import GroupSurveys
 
 _LIMIT = 100
 # Entries that one step examines, and the seconds that a page may take for a filter that few entries match.
@@ -29,26 +27,17 @@ _SEARCH_SECONDS = 0.2
 _WAIT = 0.1
 
 
-class EntryListPage:
+class EntryListPage(Pages):
     """`/console/dead-letters` or `/console/retries`."""
 
-    def __init__(
-        self,
-        kind: EntryKind,
-        frame: Frame,
-        live: LiveData,
-        sources: Mapping[str, SourceConnections],
-        groups: GroupSurveys,
-    ) -> None:
+    def __init__(self, kind: EntryKind, frame: Frame, live: LiveData, parts: ConsoleParts) -> None:
+        super().__init__(frame, live, parts)
         self._kind = kind
-        self._frame = frame
-        self._sources = sources
-        self._groups = groups
         self._events = f"{kind.noun.replace(' ', '-')}-groups"
         live.add(self._events, self._groups_part, f"{self._kind}.groups")
 
     def pages(self) -> Sequence[Page]:
-        """The page."""
+        """See `Pages`."""
         return [Page("GET", f"/{self._kind.path}", self._list, f"{self._kind}.list")]
 
     async def _list(self, visit: Visit) -> web.StreamResponse:
@@ -87,8 +76,7 @@ class EntryListPage:
         return {"kind": self._kind, "actions": actions_of(self._kind)}
 
     async def _grouped(self, names: Sequence[str]) -> Any:
-        with as_problems():
-            return await self._groups.of(self._kind, names, wait=_WAIT)
+        return await self._parts.groups.of(self._kind, names, wait=_WAIT)
 
 
 async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> EntryPage:
@@ -96,10 +84,9 @@ async def _page(entries: FailedEntries, chosen: ChosenEntries, after: Any) -> En
     selection, found = chosen.selection(), list[FailedEntry]()
     most = _LIMIT if chosen.is_everything else _EXAMINED
     ends_at = time.monotonic() + _SEARCH_SECONDS
-    with as_problems():
-        while True:
-            page = await entries.page(selection, after, most)
-            found += page.entries
-            after = page.next
-            if after is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
-                return page._replace(entries=found)
+    while True:
+        page = await entries.page(selection, after, most)
+        found += page.entries
+        after = page.next
+        if after is None or len(found) >= _LIMIT or time.monotonic() > ends_at:
+            return page._replace(entries=found)
