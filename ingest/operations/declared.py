@@ -147,3 +147,6 @@ _DECLARED = (
 )
 DECLARED: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 """By name."""
+
+RECORDED_OF_COMMANDS = ("orders.announce", "reconcile.enqueue")
+"""Actions that the audit log records of commands only. Over HTTP, producers announce orders all day."""

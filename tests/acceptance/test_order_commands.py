@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -260,6 +261,24 @@ def test_changes_of_dead_letters_and_retries_by_id_are_recorded(cli: Cli, redis:
         ("dead_letters.drop", {"ids": ["B"]}, 1),
         ("retries.run_now", {"ids": ["C"]}, 1),
         ("retries.dead_letter", {"ids": ["D"]}, 1),
+    ]
+
+
+def test_orders_that_are_enqueued_by_hand_are_recorded_with_their_number(
+    cli: Cli, redis: Redis, keys: Keys, tmp_path: Path
+) -> None:
+    (tmp_path / "ids.txt").write_text("C\nD\nE\n")
+
+    named, listed = cli.run("enqueue", "A", "B"), cli.run("enqueue", "--file", str(tmp_path / "ids.txt"))
+    unrecorded = cli.run("enqueue", "F", env={"INGEST_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"})
+
+    assert [done.returncode for done in (named, listed, unrecorded)] == [0, 0, 0]
+    assert redis.xlen(keys.stream) == 6
+    assert "the audit log does not record this change: cannot connect" in unrecorded.stderr
+    recorded = lines(cli.run("audit", "--action", "orders.announce", "--json").stdout)
+    assert [(each["actor"], each["selection"], each["state"], each["count"]) for each in reversed(recorded)] == [
+        (f"cli:{pwd.getpwuid(os.geteuid()).pw_name}", {"from": "the arguments"}, "done", 2),
+        (f"cli:{pwd.getpwuid(os.geteuid()).pw_name}", {"from": str(tmp_path / "ids.txt")}, "done", 3),
     ]
 
 

@@ -8,13 +8,12 @@ import pytest
 from surfaces import pages, routes
 
 from ingest.domain.api_key import Scope
-from ingest.operations.declared import DECLARED, STATUS_OF, Sees
+from ingest.operations.declared import DECLARED, RECORDED_OF_COMMANDS, STATUS_OF, Sees
 
 AUDIT = Path(__file__).parents[2] / "docs" / "operate" / "audit.md"
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/v1/webhooks/{webhook}"}
 # Of a command, and recorded beside the operation that shows a job.
 WITHOUT_SURFACE = {"jobs.read"}
-OF_COMMANDS = {"reconcile.enqueue"}
 CHANGING = {Scope.ENQUEUE, Scope.PUSH, Scope.OPERATE, Scope.ERASE}
 
 
@@ -83,4 +82,4 @@ def test_the_page_about_the_audit_log_has_each_operation_that_is_recorded() -> N
 
     listed = {name for row in table for name in re.findall(r"`([a-z_.]+)`", row)}
 
-    assert listed - OF_COMMANDS == {name for name, each in DECLARED.items() if each.is_audited}
+    assert listed - {*RECORDED_OF_COMMANDS} == {name for name, each in DECLARED.items() if each.is_audited}
