@@ -433,7 +433,7 @@ def test_orders_of_a_query_are_enqueued_again_by_a_job_after_a_confirmation(
     [job] = lines(cli.run("job", "list", "--json").stdout)
 
     assert_one_line(refused, 2)
-    assert done.stdout == f"enqueued 2 orders with the job {job['id']}\n"
+    assert done.stdout == f"enqueued 2 orders: `ingest job show {job['id']}` counts the rows that change\n"
     assert nothing.stdout == "no stored order matches\n"
     assert_one_line(both, 2)
     assert_one_line(neither, 2)

@@ -27,7 +27,7 @@ START = Documentation(
     },
 )
 SHOW = Documentation(
-    text="With its progress, which is recorded once a second, and the result of a preview. The audit log records who reads a result.",
+    text="With its progress, which is recorded once a second, and its result. The audit log records who reads the result of a preview.",
     parameters=[_ID],
     schema=JobWithResult,
 )

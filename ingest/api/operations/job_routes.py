@@ -88,11 +88,12 @@ class JobRoutes:
         return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
-        """One job with its progress, and the result of a preview."""
+        """One job with its progress and its result."""
         found = await self._found(request)
         with as_problems():
             result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
-        return json_response(shown_with(result, found, caller.sees))
+            rows = await operations.refetched_rows(self.output, found)
+        return json_response(shown_with(result, rows, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""
