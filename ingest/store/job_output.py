@@ -40,7 +40,7 @@ SELECT count(*) FILTER (WHERE o.ingested_at <> listed.stored_at),
 FROM unnest($2::text[], $3::timestamptz[]) AS listed (order_id, stored_at)
 JOIN orders AS o ON o.source = $1 AND o.order_id = listed.order_id
 """
-# Orders that are compared in about a second.
+# Orders that are compared in seconds.
 _MOST_COMPARED = 100_000
 _DELETE_EXPIRED = f"""
 DELETE FROM job_output USING jobs
