@@ -240,9 +240,9 @@ async def a_source_is_paused(system: System, speed: float) -> AsyncIterator[None
 @asynccontextmanager
 async def the_api_hangs(system: System, speed: float) -> AsyncIterator[None]:
     del speed
-    system.processes["api"].signal(signal.SIGSTOP)
+    system.signal_all("api", signal.SIGSTOP)
     yield
-    system.processes["api"].signal(signal.SIGCONT)
+    system.signal_all("api", signal.SIGCONT)
 
 
 @asynccontextmanager

@@ -200,6 +200,10 @@ class System:
         """Run a command to its end."""
         await asyncio.to_thread(self.on.commands.start(*command).finish)
 
+    def signal_all(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to all processes of a command, because each of them may serve /metrics."""
+        os.killpg(self.processes[name].pid, number)
+
     async def kill_child(self, name: str) -> None:
         """Kill the worker process of a command, and wait for its successor."""
         started = self._started(name)
