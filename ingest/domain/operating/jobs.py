@@ -87,7 +87,7 @@ class JobProgress(msgspec.Struct, frozen=True):
 
 
 class RefetchedRows(msgspec.Struct, frozen=True):
-    """The rows of orders that a job has enqueued, as they are now."""
+    """The current rows of the orders that a job has enqueued."""
 
     fetched: Annotated[int, msgspec.Meta(ge=0, description="Orders that were fetched and stored since.")]
     changed: Annotated[int, msgspec.Meta(ge=0, description="Of these, orders whose rows have changed.")]
