@@ -212,7 +212,7 @@ async def all_workers_are_stopped(system: System, speed: float) -> AsyncIterator
 async def workers_may_not_read(system: System, speed: float) -> AsyncIterator[None]:
     del speed
     await system.stop(*system.workers)
-    system.permit(commands="+@all -xreadgroup -eval -evalsha")
+    system.permit(commands="+@all -xreadgroup")
     await system.start_workers()
     yield
     system.permit()
