@@ -133,7 +133,7 @@ traces: .venv/ready servers  ## a trace in a real OpenTelemetry Collector and Zi
 	@cd tests && exec ../.venv/bin/python -m traces.show $(ARGS)
 
 .PHONY: alerts
-alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 20 times as fast, and end it; ARGS="--speed 5"
+alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 20 times as fast, and end it; ARGS="--deployment kubernetes --speed 5"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.alerting $(ARGS)
 
 .PHONY: scale

@@ -3,13 +3,14 @@
 The first row is written before the change. If that fails, the change is not made, so no change goes unrecorded. A second row records the
 result. If the second row cannot be written, or the process dies before it, the change stands and the first row shows that it began.
 
-Controls of workers, such as a pause, are recorded with their actor in Redis as well, and are also changed while PostgreSQL is unavailable.
+Controls of workers, such as a pause, are recorded with their actor in Redis as well. They are also changed, and orders are also enqueued,
+while PostgreSQL is unavailable.
 Documents are also read then, because dead letters are in Redis. Their only row is written before they are sent.
 """
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,29 +83,35 @@ async def audited(
 
 @asynccontextmanager
 async def audited_control(
-    audit_log: AuditLog, actor: str, declared: Declaration, selection: Mapping[str, Any], count: int
-) -> AsyncIterator[None]:
-    """Record the change of a control made in the block, which is made even if PostgreSQL is unavailable.
+    audit_log: AuditLog,
+    actor: str,
+    declared: Declaration,
+    selection: Mapping[str, Any],
+    count: int = 0,
+    *,
+    on_unrecorded: Callable[[str], None] | None = None,
+) -> AsyncIterator[Operation]:
+    """Record the change made in the block, which needs Redis only, and is made even if PostgreSQL is unavailable.
 
     Args:
         audit_log: of the source.
-        actor: who changes it.
-        declared: the operation that changes it.
-        selection: the change.
-        count: changed controls.
+        actor: who makes it.
+        declared: the operation that makes it.
+        selection: the change, or the changed entries or orders.
+        count: changed controls. The block updates the operation's `count` of other changes.
+        on_unrecorded: of a command, which reports its change itself: called if the change is not recorded, with the reason.
+            Without it, the change or the reason is logged.
     """
     operation = Operation(actor, declared, selection, count)
-    try:
-        async with asyncio.timeout(_LONGEST_WAIT):
-            await audit_log.add(operation.id, Phase.BEGUN, actor, declared.name, selection, None)
-    except (StoreUnavailable, TimeoutError) as unavailable:
-        _log.error(
-            "audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable) or "no answer in time"
-        )
-        yield
+    if reason := await _unrecorded(audit_log, operation, Phase.BEGUN):
+        if on_unrecorded is None:
+            _log.error("audit_incomplete", **_about(audit_log.source, operation), problem=reason)
+        else:
+            on_unrecorded(f"PostgreSQL is unavailable, so the audit log does not record this change: {reason}")
+        yield operation
         return
-    async with ending(audit_log, operation):
-        yield
+    async with ending(audit_log, operation, log_result if on_unrecorded is None else _log_nothing):
+        yield operation
 
 
 async def record_read(
@@ -120,14 +127,19 @@ async def record_read(
     """
     for audit_log in audit_logs:
         operation = Operation(reader.actor, declared, {"route": reader.route, **selection})
-        try:
-            async with asyncio.timeout(_LONGEST_WAIT):
-                await audit_log.add(operation.id, Phase.DONE, reader.actor, declared.name, operation.selection, None)
-        except (StoreUnavailable, ConfigError, RowsRefused, TimeoutError) as error:
-            _log.error(
-                "audit_incomplete", **_about(audit_log.source, operation), problem=str(error) or "no answer in time"
-            )
+        if reason := await _unrecorded(audit_log, operation, Phase.DONE):
+            _log.error("audit_incomplete", **_about(audit_log.source, operation), problem=reason)
             return
+
+
+async def _unrecorded(audit_log: AuditLog, operation: Operation, phase: Phase) -> str:
+    """Add the row of a change or read that is made in any case. Return why there is none, or an empty text."""
+    try:
+        async with asyncio.timeout(_LONGEST_WAIT):
+            await audit_log.add(operation.id, phase, operation.actor, operation.action, operation.selection, None)
+    except (StoreUnavailable, ConfigError, RowsRefused, TimeoutError) as error:
+        return str(error) or "no answer in time"
+    return ""
 
 
 async def record_read_of(
@@ -138,27 +150,6 @@ async def record_read_of(
         await record_read([AuditLog(pool, each.source) for each in sources], reader, declared, selection)
 
 
-@asynccontextmanager
-async def ending(audit_log: AuditLog, operation: Operation) -> AsyncIterator[None]:
-    """Record the result of a change that has already been recorded as begun."""
-    try:
-        yield
-    except BaseException as error:
-        await _end(audit_log, operation, Phase.FAILED, type(error).__name__)
-        raise
-    await _end(audit_log, operation, Phase.DONE, None)
-
-
-async def _end(audit_log: AuditLog, operation: Operation, phase: Phase, error: str | None) -> None:
-    log_result(audit_log.source, operation, error)
-    try:
-        await audit_log.add(
-            operation.id, phase, operation.actor, operation.action, operation.selection, operation.count
-        )
-    except StoreUnavailable as unavailable:
-        _log.error("audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable))
-
-
 def log_result(source: str, operation: Operation, error: str | None) -> None:
     """Log the same facts as the audit log contains. On a terminal, a command prints its own result, and this is for debugging."""
     if error is None:
@@ -166,6 +157,34 @@ def log_result(source: str, operation: Operation, error: str | None) -> None:
         (_log.debug if is_shown else _log.info)("operation_done", **_about(source, operation))
     else:
         _log.warning("operation_failed", **_about(source, operation), error=error)
+
+
+def _log_nothing(source: str, operation: Operation, error: str | None) -> None:
+    """The command reports the result."""
+
+
+@asynccontextmanager
+async def ending(
+    audit_log: AuditLog, operation: Operation, log: Callable[[str, Operation, str | None], None] = log_result
+) -> AsyncIterator[None]:
+    """Record the result of a change that has already been recorded as begun."""
+    try:
+        yield
+    except BaseException as error:
+        log(audit_log.source, operation, type(error).__name__)
+        await _end(audit_log, operation, Phase.FAILED)
+        raise
+    log(audit_log.source, operation, None)
+    await _end(audit_log, operation, Phase.DONE)
+
+
+async def _end(audit_log: AuditLog, operation: Operation, phase: Phase) -> None:
+    try:
+        await audit_log.add(
+            operation.id, phase, operation.actor, operation.action, operation.selection, operation.count
+        )
+    except StoreUnavailable as unavailable:
+        _log.error("audit_incomplete", **_about(audit_log.source, operation), problem=str(unavailable))
 
 
 def _about(source: str, operation: Operation) -> dict[str, object]:

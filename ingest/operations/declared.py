@@ -152,3 +152,5 @@ DECLARED: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 """By name."""
 ENQUEUE_DIFFERING = _changed("reconcile.enqueue", "Enqueue the orders that differ from a list")
 """Of a command only, so that no key has it."""
+RECORDED_OF_COMMANDS = (DECLARED["orders.announce"], ENQUEUE_DIFFERING)
+"""The audit log records these for commands only. Over HTTP, producers announce orders all day."""

@@ -11,6 +11,7 @@ from deploy.promql import selectors
 from integration.scene import Scene
 from prometheus_client.parser import text_string_to_metric_families
 from rehearsals.alerting.configuration import rules
+from rehearsals.alerting.deployments import DEPLOYMENTS
 from support import Cli, eventually
 
 from ingest.domain.source_name import queue_of
@@ -80,7 +81,7 @@ async def test_each_alert_has_samples_when_only_workers_and_the_api_run(
 
 def _missing(found: Mapping[str, object]) -> dict[str, set[str]]:
     """The metrics that each alert reads, directly or by recording rules, and that nothing exports."""
-    every = [rule for group in rules(1)["groups"] for rule in group["rules"]]
+    every = [rule for group in rules(DEPLOYMENTS["compose"], 1)["groups"] for rule in group["rules"]]
     recorded = {rule["record"]: rule["expr"] for rule in every if "record" in rule}
     missing = {}
     for rule in every:

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -263,6 +264,24 @@ def test_changes_of_dead_letters_and_retries_by_id_are_recorded(cli: Cli, redis:
     ]
 
 
+def test_orders_that_are_enqueued_by_hand_are_recorded_with_their_number(
+    cli: Cli, redis: Redis, keys: Keys, tmp_path: Path
+) -> None:
+    (tmp_path / "ids.txt").write_text("C\nD\nE\n")
+
+    named, listed = cli.run("enqueue", "A", "B"), cli.run("enqueue", "--file", str(tmp_path / "ids.txt"))
+    unrecorded = cli.run("enqueue", "F", env={"INGEST_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"})
+
+    assert [done.returncode for done in (named, listed, unrecorded)] == [0, 0, 0]
+    assert redis.xlen(keys.stream) == 6
+    assert "the audit log does not record this change: cannot connect" in unrecorded.stderr
+    recorded = lines(cli.run("audit", "--action", "orders.announce", "--json").stdout)
+    assert [(each["actor"], each["selection"], each["state"], each["count"]) for each in reversed(recorded)] == [
+        (f"cli:{pwd.getpwuid(os.geteuid()).pw_name}", {"from": "the arguments"}, "done", 2),
+        (f"cli:{pwd.getpwuid(os.geteuid()).pw_name}", {"from": str(tmp_path / "ids.txt")}, "done", 3),
+    ]
+
+
 def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
     let_all_wait(redis, keys, [f"o-{number}" for number in range(20_000)])
     process = cli.start("retries", "dead-letter", "--all", "--yes")
@@ -414,7 +433,7 @@ def test_orders_of_a_query_are_enqueued_again_by_a_job_after_a_confirmation(
     [job] = lines(cli.run("job", "list", "--json").stdout)
 
     assert_one_line(refused, 2)
-    assert done.stdout == f"enqueued 2 orders with the job {job['id']}\n"
+    assert done.stdout == f"enqueued 2 orders: `ingest job show {job['id']}` counts the rows that change\n"
     assert nothing.stdout == "no stored order matches\n"
     assert_one_line(both, 2)
     assert_one_line(neither, 2)

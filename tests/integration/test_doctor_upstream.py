@@ -253,6 +253,17 @@ async def test_a_slow_answer_is_a_warning(set_up: SetUp, api: SimulatedApi) -> N
     assert "over half of INGEST_UPSTREAM_TIMEOUT (4 s)" in warning
 
 
+async def test_a_shop_that_does_not_respond_is_named_after_the_time_limit_of_the_check(
+    set_up: SetUp, api: SimulatedApi
+) -> None:
+    api.behave(latency="60")
+    set_up.within = 2.0
+
+    (fault,) = await set_up.faults(Area.UPSTREAM)
+
+    assert fault == "order queued-1: no response for 2 s"
+
+
 async def test_bulk_requests_are_used_where_workers_use_them(set_up: SetUp, api: SimulatedApi) -> None:
     found = await set_up.examined(upstream_bulk_url=api.list_template)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,8 +12,8 @@ from http_api import Key, running_api
 from integration.scene import Scene, document
 from support import connected, eventually
 
-from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState
-from ingest.domain.orders.order_filter import OrderFilter
+from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest, JobState, RefetchedRows
+from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.lab.upstream import Behaviour
 from ingest.operations import jobs as operations
 from ingest.operations.backends import Backends
@@ -117,6 +118,52 @@ async def test_a_job_whose_process_ends_continues_after_its_last_page(scene: Sce
     assert (ended.progress.done, ended.progress.examined) == (1200, 1200)
     queued = [fields[b"order_id"].decode() for _, fields in await scene.redis.xrange(scene.keys.stream)]
     assert queued == order_ids
+
+
+class EndsAfterPart(JobOutput):
+    """The process ends when the orders are recorded and not yet enqueued."""
+
+    async def add_orders(self, held: Job, part: int, orders: Sequence[OrderPosition], progress: JobProgress) -> None:
+        await super().add_orders(held, part, orders, progress)
+        raise asyncio.CancelledError
+
+
+async def test_a_job_counts_the_rows_that_have_changed_since_it_has_enqueued_their_orders(scene: Scene) -> None:
+    """Although its process has ended, and although orders are enqueued and fetched several times."""
+    for order_id in WRONG:
+        scene.api.put_order(order_id, document(order_id, updated_at="2026-01-02T03:04:05Z"))
+    await scene.enqueue(*WRONG)
+    async with scene.worker():
+        await scene.finished()
+    await scene.sql("UPDATE orders SET status = 'wrong' WHERE order_id < 'wrong-020'")
+    scene.api.delete_order(WRONG[0])
+    backends, wrong = Backends.of(scene.settings()), OrderFilter(prefix="wrong-")
+
+    async with opened(backends) as parts, Pool.open(scene.dsn, size=1) as pool:
+        held = await operations.start(parts.jobs, order_request(JobKind.ENQUEUE, wrong, rate=10.0), "cli:me", "one")
+        dying = replace(parts, output=EndsAfterPart(pool))
+        with pytest.raises(asyncio.CancelledError):
+            await JobRun(held, dying).run()
+        before = await parts.output.refetched(held.id)
+        await parts.jobs.release(held)
+        resumed = await parts.jobs.take(held.id, "two")
+        assert resumed is not None
+        assert await JobRun(resumed, parts).run() is JobState.DONE
+        enqueued = await parts.output.refetched(held.id)
+    async with scene.worker():
+        await scene.finished()
+        await scene.enqueue(*WRONG[10:])
+        await scene.finished()
+    async with running_api(scene.redis_url, scene.dsn, scene.queue) as api:
+        _, shown = await api.get(f"/v1/jobs/{held.id}")
+        async with api.http.get(f"{api.url}/console/jobs/show", params={"id": held.id}) as response:
+            page = await response.text()
+
+    assert before == RefetchedRows(0, 0, 0, 10)
+    assert enqueued == RefetchedRows(0, 0, 0, 30)
+    assert (shown["state"], shown["done"]) == ("done", 30)
+    assert shown["rows"] == {"fetched": 29, "changed": 19, "unchanged": 10, "unfetched": 1}
+    assert "<dt>Rows changed</dt><dd>19</dd>" in page
 
 
 async def test_orders_are_remapped_by_a_job_over_http(scene: Scene) -> None:

@@ -1,18 +1,31 @@
-"""Each alert has a cause in the rehearsal of `make alerts`, which runs the committed rules faster."""
+"""Each alert has a cause in the rehearsal of `make alerts`, which runs the rules of each deployment faster."""
 
 from pathlib import Path
 
 import pytest
-from rehearsals.alerting.configuration import alerts, divided, rules
+from rehearsals.alerting.configuration import divided, rules
+from rehearsals.alerting.deployments import DEPLOYMENTS, Deployment
 from rehearsals.alerting.scenarios import ALONE, OF_SOURCES
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operate" / "alerts.md"
 
 
-def test_each_alert_is_caused_and_ended_by_the_rehearsal() -> None:
+@pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS.keys())
+def test_each_alert_is_caused_and_ended_by_the_rehearsal_in_each_deployment(deployment: Deployment) -> None:
     caused = {(name, severity) for scenario in (*OF_SOURCES, *ALONE) for name, severity, _ in scenario.alerts}
 
-    assert caused == alerts()
+    assert caused == deployment.alerts()
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS.keys())
+def test_each_deployment_scrapes_workers_and_the_api_as_often_and_by_the_names_that_rules_expect(
+    deployment: Deployment,
+) -> None:
+    configuration = deployment.configuration()
+
+    default = configuration.get("global", {}).get("scrape_interval", "1m")
+    jobs = {job["job_name"]: job.get("scrape_interval", default) for job in configuration["scrape_configs"]}
+    assert {job: jobs.get(job) for job in ("ingest", "ingest-api")} == {"ingest": "10s", "ingest-api": "10s"}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +47,9 @@ def test_each_alert_links_to_its_section_by_an_absolute_url() -> None:
         if line.startswith("## ")
     }
 
-    for rule in (rule for group in rules(1)["groups"] for rule in group["rules"] if "alert" in rule):
+    for rule in (
+        rule for group in rules(DEPLOYMENTS["compose"], 1)["groups"] for rule in group["rules"] if "alert" in rule
+    ):
         url, _, section = rule["annotations"]["runbook_url"].partition("#")
         assert url == "https://order-ingest.example/docs/operate/alerts.html"
         assert section == rule["alert"].lower()

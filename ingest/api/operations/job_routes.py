@@ -56,7 +56,7 @@ _START = Documentation(
     },
 )
 _SHOW = Documentation(
-    text="With its progress, which is recorded once a second, and the result of a preview. The audit log records who reads a result.",
+    text="With its progress, which is recorded once a second, and its result. The audit log records who reads the result of a preview.",
     parameters=[_ID],
     schema=JobWithResult,
 )
@@ -132,10 +132,11 @@ class JobRoutes:
         return json_response(shown(added, caller.sees), 202)
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:
-        """One job with its progress, and the result of a preview."""
+        """One job with its progress and its result."""
         found = await self._found(request)
         result = await operations.preview_result(self.jobs, found, reader_of(request, caller))
-        return json_response(shown_with(result, found, caller.sees))
+        rows = await operations.refetched_rows(self.output, found)
+        return json_response(shown_with(result, rows, found, caller.sees))
 
     async def download(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """The file of an export."""

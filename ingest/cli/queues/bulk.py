@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 from redis.asyncio import Redis
 
@@ -11,7 +11,7 @@ from ingest.domain.errors import StoreUnavailable, Unavailable, UserError
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobRequest
 from ingest.operations import jobs as operations
-from ingest.operations.audit import audited
+from ingest.operations.audit import audited_control
 from ingest.operations.backends import Backends
 from ingest.operations.backfill.changes import Listing
 from ingest.operations.declared import DECLARED
@@ -58,17 +58,15 @@ async def change_directly(
 
     Without PostgreSQL, the change is not recorded. It is made nevertheless, because it needs Redis only.
     """
-    async with AsyncExitStack() as stack:
-        try:
-            pool = await stack.enter_async_context(Pool.open(servers.postgres_dsn, size=1))
-            selection = {"ids": sorted(ids)}
-            audit = audited(AuditLog(pool, servers.source), actor(), DECLARED[kind], selection)
-            operation = await stack.enter_async_context(audit)
-        except StoreUnavailable as error:
-            on_wait(f"PostgreSQL is unavailable, so the audit log does not record this change: {error}")
-            return await change()
+    selection = {"ids": sorted(ids)}
+    async with (
+        Pool.open(servers.postgres_dsn, size=1) as pool,
+        audited_control(
+            AuditLog(pool, servers.source), actor(), DECLARED[kind], selection, on_unrecorded=on_wait
+        ) as operation,
+    ):
         operation.count = await change()
-        return operation.count
+    return operation.count
 
 
 @asynccontextmanager

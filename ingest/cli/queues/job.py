@@ -79,22 +79,29 @@ def list_(*, source: Sources = None, limit: Limit = 50, as_json: AsJson = False)
 
 
 def show(job: JobId) -> None:
-    """Show a job as JSON, with the result of a preview.
+    """Show a job as JSON, with its result.
+
+    The result of a preview is `result`. Of orders that a job fetches again, `rows` counts those that workers have fetched by now, and
+    how many rows have changed or not.
 
     Examples:
+    `ingest job show 12 | jq .rows` shows how many rows a fetch of many orders has changed.
+
     `ingest job show 12 | jq .selection` shows which entries it changes.
     """
     from ingest.cli.queues.bulk import find
-    from ingest.operations.jobs import preview_result
+    from ingest.operations.jobs import preview_result, refetched_rows
     from ingest.operations.jobs.shown import JobWithResult, shown_with
     from ingest.store.connections.pool import Pool
+    from ingest.store.job_output import JobOutput
     from ingest.store.jobs import Jobs
 
     async def run() -> JobWithResult:
         sources = backends_of_sources(None)
         found = await find(sources, job)
         async with Pool.open(sources[found.source].postgres_dsn, size=1) as pool:
-            return shown_with(await preview_result(Jobs(pool, found.source), found, reader("job show")), found)
+            result = await preview_result(Jobs(pool, found.source), found, reader("job show"))
+            return shown_with(result, await refetched_rows(JobOutput(pool, found.source), found), found)
 
     described = msgspec.to_builtins(run_interruptible(run()), builtin_types=(datetime,))
     typer.echo(json.dumps(described, default=format_time))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -89,6 +89,15 @@ class JobProgress(msgspec.Struct, frozen=True):
     examined: int = 0
     position: Mapping[str, Any] = {}
     per_second: float = 0.0
+
+
+class RefetchedRows(msgspec.Struct, frozen=True):
+    """The current rows of the orders that a job has enqueued."""
+
+    fetched: Annotated[int, msgspec.Meta(ge=0, description="Orders that were fetched and stored since.")]
+    changed: Annotated[int, msgspec.Meta(ge=0, description="Of these, orders whose rows have changed.")]
+    unchanged: Annotated[int, msgspec.Meta(ge=0, description="Of these, orders whose rows are the same.")]
+    unfetched: Annotated[int, msgspec.Meta(ge=0, description="Orders that wait, are dead letters, or were erased.")]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

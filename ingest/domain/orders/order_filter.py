@@ -88,7 +88,7 @@ class OrderPosition(NamedTuple):
 
     Attributes:
         order_id: its ID. Empty before the first order.
-        stored_at: when its row last changed, in ISO 8601. Only if the list is in the order of these times.
+        stored_at: when its row last changed, in ISO 8601. None if only the ID is known, which is enough for a list in the order of IDs.
     """
 
     order_id: str = ""

@@ -171,7 +171,7 @@ async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
     except Fault as fault:
         return _of_fault(fault, "no order")
     except TimeoutError:
-        return _late("a token was not obtained", within)
+        return _late("a token was not obtained within", within)
     credential = "a token was obtained" if endpoint.access.oauth2 else "the credential was not tried"
     return _OF.ok(f"no order to request is known, {credential}. Use --order-id")
 
@@ -179,12 +179,12 @@ async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
 async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: float) -> list[Finding]:
     request, started = FetchRequest(order_id), time.monotonic()
     try:
-        async with asyncio.timeout(max(within, subject.timeout)):
+        async with asyncio.timeout(within):
             body = await api.fetch(request)
     except Fault as fault:
         return [_of_fault(fault, f"order {order_id}")]
     except TimeoutError:
-        return [_late(f"no response for order {order_id}", within)]
+        return [_late(f"order {order_id}: no response for", within)]
     return [
         _latency(order_id, time.monotonic() - started, subject),
         await _document(api, body, request, has_mapping=subject.has_mapping),
@@ -192,7 +192,7 @@ async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: floa
 
 
 def _late(what: str, within: float) -> Finding:
-    return _OF.error(f"{what} within {within:g} s", "ask the API's operator. INGEST_UPSTREAM_TIMEOUT limits the wait")
+    return _OF.error(f"{what} {within:g} s", "ask the API's operator. If it is only slow, use a longer --timeout")
 
 
 def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding:

@@ -4,10 +4,11 @@ Functions raise `StoreUnavailable` when PostgreSQL cannot be used right now. A c
 """
 
 from ingest.domain.errors import UserError
-from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobRequest, JobState, RefetchedRows
 from ingest.domain.orders.field_differences import ChangePreview
 from ingest.operations.audit import Reader, audited, record_read
 from ingest.operations.declared import CANCEL_BACKFILL, CANCEL_JOB, READ_PREVIEW, RESUME_BACKFILL, RESUME_JOB
+from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 
@@ -65,6 +66,11 @@ async def preview_result(jobs: Jobs, job: Job, reader: Reader | None) -> ChangeP
     if result is not None and reader is not None:
         await record_read([jobs.audit_log], reader, READ_PREVIEW, {"id": job.id})
     return result
+
+
+async def refetched_rows(output: JobOutput, job: Job) -> RefetchedRows | None:
+    """Return what became of the rows of orders that a job has enqueued, or None for other jobs."""
+    return await output.refetched(job.id) if job.kind is JobKind.ENQUEUE else None
 
 
 async def cancel(jobs: Jobs, job: Job, actor: str) -> Job:

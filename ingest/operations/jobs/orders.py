@@ -1,10 +1,14 @@
 """Fetches or remaps the stored orders that a job selects, page by page.
 
-The position of a job is the last order of the last page. If the process dies here, the next one begins after the last recorded position,
-and repeats what was done since: at most the orders of a second. They are fetched again, or stay as they are.
+    page of orders ──▶ reset versions ──▶ part of the job's file, with the progress ──▶ entries      (fetch)
+    page of orders ──▶ rows                                                                          (remap)
+
+The position of a job is the last order of the last page. If the process dies here, the next one repeats the last recorded page of orders to
+fetch, or remaps the orders of the last second again, which stay as they are. The file of a fetch is the record of the orders whose rows
+are compared later.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +24,7 @@ from ingest.operations.rebuilding.remap_report import RemapReport
 from ingest.operations.rebuilding.remapping import recorded_steps
 from ingest.operations.state.worker_versions import require_same_version
 from ingest.store.connections.pool import Pool
+from ingest.store.job_output import JobOutput
 from ingest.store.orders.documents import DocumentSelection
 
 OpenDecoder = Callable[[], AbstractAsyncContextManager[tuple[Decoder, Identify]]]
@@ -63,12 +68,16 @@ class OrderChanges(Changes):
     Attributes:
         job: whose lease this process holds.
         servers: of its source.
+        output: the files of its source.
+        available: repeats a call until PostgreSQL is available.
         open_decoder: opens the mapping and the transform of the source. None if this process has none.
         on_wait: called with each reason for waiting.
     """
 
     job: Job
     servers: Backends
+    output: JobOutput
+    available: Callable[..., Awaitable[Any]]
     open_decoder: OpenDecoder | None
     on_wait: Callable[[str], None]
 
@@ -81,14 +90,25 @@ class OrderChanges(Changes):
                 yield progress
 
     async def _enqueued(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
-        before, done, rate = self.job.progress, 0, self.job.request.rate
+        progress, rate = self.job.progress, self.job.request.rate
         limit = _MOST if rate is None else max(1, min(_MOST, int(rate)))
+        parts, written = await self.available(self.output.parts, self.job.id)
         async with Refetching.open(self.servers, self.job.requested_by) as refetching:
-            pages = refetching.pages(selection, _position(before.position), limit)
+            if parts and written.position != progress.position:
+                last = await self.available(self.output.orders, self.job.id, parts - 1)
+                await refetching.enqueue([each.order_id for each in last], express=False)
+                yield (progress := written)
+            pages = refetching.pages(selection, _position(progress.position), limit)
             async with aclosing(pages):
-                async for count, position in pages:
-                    done += count
-                    yield JobProgress(before.done + done, 0, before.examined + done, position._asdict())
+                async for page in pages:
+                    done, order_ids = progress.done + len(page), [each.order_id for each in page]
+                    progress = JobProgress(done, 0, done, page[-1]._asdict())
+                    await refetching.reset(order_ids)
+                    # Recorded before a worker can change a row, and enqueued again if the process dies in between.
+                    await self.available(self.output.add_orders, self.job, parts, page, progress)
+                    parts += 1
+                    await refetching.enqueue(order_ids, express=False)
+                    yield progress
 
     async def _remapped(self, selection: OrderFilter) -> AsyncGenerator[JobProgress, None]:
         if self.open_decoder is None:

@@ -116,7 +116,9 @@ class JobRun:
         held, parts = self._held, self._parts
         match held.kind:
             case JobKind.ENQUEUE | JobKind.REMAP:
-                return OrderChanges(held, parts.servers, parts.open_decoder, self._wait_for)
+                return OrderChanges(
+                    held, parts.servers, parts.output, self._available, parts.open_decoder, self._wait_for
+                )
             case JobKind.PREVIEW:
                 from ingest.operations.jobs.preview import Preview  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from ingest.domain.operating.backfill import BackfillProgress, BackfillRequest
-from ingest.domain.operating.jobs import Job, JobKind, JobState
+from ingest.domain.operating.jobs import Job, JobKind, JobState, RefetchedRows
 from ingest.domain.orders.field_differences import ChangePreview
 from ingest.operations.json_types import Count, Moment, page_of, response_of
 from ingest.operations.visibility import EVERYTHING, Visibility
@@ -39,9 +39,13 @@ class ShownJob(msgspec.Struct, frozen=True):
 
 
 class JobWithResult(ShownJob, frozen=True):
-    """A job with the result of a preview."""
+    """A job with its result."""
 
-    result: ChangePreview | None
+    result: Annotated[ChangePreview | None, Meta(description="Of a preview.")]
+    rows: Annotated[
+        RefetchedRows | None,
+        Meta(description="Of the first 100,000 orders of `orders.enqueue`, until 7 days after the end of the job."),
+    ]
 
 
 JobList = page_of("jobs", ShownJob)
@@ -78,10 +82,12 @@ def shown(job: Job, sees: Visibility = EVERYTHING) -> ShownJob:
     return response_of(ShownJob, job, job.request, job.progress, **_masked(job, sees))
 
 
-def shown_with(result: ChangePreview | None, job: Job, sees: Visibility = EVERYTHING) -> JobWithResult:
-    """Return the form of a job with the result of a preview."""
+def shown_with(
+    result: ChangePreview | None, rows: RefetchedRows | None, job: Job, sees: Visibility = EVERYTHING
+) -> JobWithResult:
+    """Return the form of a job with its result."""
     masked = _masked(job, sees)
-    return response_of(JobWithResult, job, job.request, job.progress, result=sees.preview(result), **masked)
+    return response_of(JobWithResult, job, job.request, job.progress, result=sees.preview(result), rows=rows, **masked)
 
 
 def shown_backfill(job: Job) -> ShownBackfill:

@@ -1,7 +1,7 @@
 """Fetches orders again and stores them regardless of their version, to repair wrong versions or what a wrong mapping has stored."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Self
 
@@ -38,7 +38,8 @@ async def refetch(backends: Backends, order_ids: Sequence[str], actor: str) -> i
     """
     async with Refetching.open(backends, actor) as refetching:
         async with audited(refetching.audit_log, actor, REFETCH, {"ids": sorted(order_ids)}) as operation:
-            stored = await refetching.enqueue(order_ids, express=True)
+            stored = await refetching.reset(order_ids)
+            await refetching.enqueue(order_ids, express=True)
             operation.count = len(order_ids)
         return stored
 
@@ -79,22 +80,20 @@ class Refetching:
         ):
             yield cls(backends, actor, pool, Producer(client, backends.stream, partitions=backends.partitions))
 
-    async def pages(
+    def pages(
         self, selection: OrderFilter, after: OrderPosition | None, limit: int
-    ) -> AsyncGenerator[tuple[int, OrderPosition], None]:
-        """Enqueue all orders of a filter after a position. Yields the number and the last position of each page."""
-        pages = id_pages(OrderReader(self._pool, self._backends.source), selection, after, limit)
-        async with aclosing(pages):
-            async for page in pages:
-                await self.enqueue([position.order_id for position in page], express=False)
-                yield len(page), page[-1]
+    ) -> AsyncGenerator[list[OrderPosition], None]:
+        """List all orders of a filter after a position, which are not yet enqueued."""
+        return id_pages(OrderReader(self._pool, self._backends.source), selection, after, limit)
 
-    async def enqueue(self, order_ids: Sequence[str], *, express: bool) -> int:
-        """Reset the versions of orders, and enqueue them. Returns how many are stored."""
-        stored = await reset_versions(self._pool, order_ids, self._backends.source)
+    async def reset(self, order_ids: Sequence[str]) -> int:
+        """Reset the versions of orders, before they are enqueued. Returns how many are stored."""
+        return await reset_versions(self._pool, order_ids, self._backends.source)
+
+    async def enqueue(self, order_ids: Sequence[str], *, express: bool) -> None:
+        """Enqueue orders whose versions are reset."""
         await self._producer.enqueue(order_ids, express=express)
         if self._backends.keeps_history:
             await HistoryStore(self._pool, self._backends.source).add_operation(
                 order_ids, HistoryEvent.REFETCHED, self._actor
             )
-        return stored

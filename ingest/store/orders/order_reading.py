@@ -108,7 +108,7 @@ class OrderReader:
             SELECT o.order_id, o.ingested_at FROM orders AS o WHERE {where}
             ORDER BY {order} LIMIT {limit:d}"""  # noqa: S608  our own conditions
         return [
-            OrderPosition(order_id, ingested_at.isoformat() if selection.is_by_time else None)
+            OrderPosition(order_id, ingested_at.isoformat())
             for order_id, ingested_at in await self._pool.fetch(statement, *arguments)
         ]
 

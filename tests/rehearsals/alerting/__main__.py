@@ -1,6 +1,7 @@
-"""Causes each alert, and ends its cause, against a real Prometheus and a real Alertmanager with the committed rules.
+"""Causes each alert, and ends its cause, against a real Prometheus and a real Alertmanager with the rules of a deployment.
 
-Run it with `make alerts`. An alert has passed if Alertmanager has sent its notification while the cause held, and another
+Run it with `make alerts ARGS="--deployment kubernetes"`. The processes, the rules and the scrape configuration are those that the
+deployment contains or documents. An alert has passed if Alertmanager has sent its notification while the cause held, and another
 one that it is resolved after the cause has ended. `--speed` divides all durations of the rules and of both programs.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Collection, Coroutine
 from pathlib import Path
 
 import uvloop
+from rehearsals.alerting.deployments import DEPLOYMENTS
 from rehearsals.alerting.monitoring import Monitoring
 from rehearsals.alerting.scenarios import ALONE, OF_SOURCES, Caused, Scenario, labels_of
 from rehearsals.alerting.system import System
@@ -89,8 +91,11 @@ def _is_chosen(scenario: Scenario, only: Collection[str]) -> bool:
 
 async def run(on: Stage, options: argparse.Namespace) -> int:
     """Run everything on this stage, print the times, and return the exit code."""
-    findings = Findings("alerts")
-    async with Monitoring.open(on, options.speed) as monitoring, System.open(on, monitoring) as system:
+    findings, deployment = Findings(f"alerts of {options.deployment}"), DEPLOYMENTS[options.deployment]
+    async with (
+        Monitoring.open(on, deployment, options.speed) as monitoring,
+        System.open(on, deployment, monitoring) as system,
+    ):
         rehearsal = Rehearsal(system, monitoring, options.speed)
         began = time.monotonic()
         say("waiting for the history that the rules compare with")
@@ -114,6 +119,9 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--speed", type=float, default=20.0, help="divides all times")
+    parser.add_argument(
+        "--deployment", choices=DEPLOYMENTS, default="compose", help="whose processes and rules (compose)"
+    )
     parser.add_argument("--only", action="append", help="the name of an alert or of a cause; may be repeated")
     parser.add_argument("--times", type=Path, help="file for the times of each alert")
     parser.add_argument("--json", type=Path, help="file for the figures")

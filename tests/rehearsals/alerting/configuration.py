@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rehearsals.alerting.deployments import Deployment
 
 _DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-_RULES = _DEPLOY / "prometheus" / "rules"
 # The numbers after a letter are parts of names, such as `rate5m`.
 _DURATION = re.compile(r"(?<![A-Za-z_0-9])(\d+)(ms|s|m|h|d)\b")
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -23,11 +23,9 @@ def divided(text: str, speed: float) -> str:
     return _DURATION.sub(lambda found: f"{max(1, round(int(found[1]) * _UNITS[found[2]] / speed))}ms", text)
 
 
-def rules(speed: float) -> dict[str, Any]:
-    """All rules in one file."""
-    groups = []
-    for path in sorted(_RULES.glob("*.yml"), reverse=True):  # recording rules first
-        groups += yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+def rules(deployment: Deployment, speed: float) -> dict[str, Any]:
+    """All rules of a deployment in one file."""
+    groups = deployment.groups()
     for rule in (rule for group in groups for rule in group["rules"]):
         rule["expr"] = divided(rule["expr"], speed)
         for limit in _SECONDS.get(rule.get("alert", ""), ()):
@@ -38,33 +36,36 @@ def rules(speed: float) -> dict[str, Any]:
     return {"groups": groups}
 
 
-def alerts() -> set[tuple[str, str]]:
-    """The name and the severity of each committed alert."""
-    found = [rule for group in rules(1)["groups"] for rule in group["rules"] if "alert" in rule]
-    return {(rule["alert"], rule["labels"]["severity"]) for rule in found}
-
-
-def prometheus(speed: float, rule_file: Path, targets: Path, ports: tuple[int, int]) -> dict[str, Any]:
-    """The configuration of Prometheus, which finds workers and the API in files instead of DNS.
+def prometheus(
+    deployment: Deployment, speed: float, rule_file: Path, targets: Path, ports: tuple[int, int]
+) -> dict[str, Any]:
+    """The configuration of Prometheus, which finds workers and the API in files.
 
     Args:
+        deployment: whose configuration it is.
         speed: divides all times.
         rule_file: the rules.
         targets: folder with the file `JOB.json` for each job.
         ports: its own port, and the port of Alertmanager.
     """
     own, alertmanager = (f"127.0.0.1:{port}" for port in ports)
-    read = yaml.safe_load((_DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    read = deployment.configuration()
     addresses = {"prometheus": own, "alertmanager": alertmanager}
     for job in read["scrape_configs"]:
-        if job.pop("dns_sd_configs", None):
-            job["file_sd_configs"] = [{"files": [str(targets / f"{job['job_name']}.json")], "refresh_interval": "1s"}]
-        else:
+        job.pop("dns_sd_configs", None)
+        if "scrape_interval" in job:
+            job["scrape_interval"] = divided(job["scrape_interval"], speed)
+        if job["job_name"] in addresses:
             job["static_configs"] = [{"targets": [addresses[job["job_name"]]]}]
-    read["global"] = {name: divided(value, speed) for name, value in read["global"].items()}
+        else:
+            job.pop("static_configs", None)
+            job["file_sd_configs"] = [{"files": [str(targets / f"{job['job_name']}.json")], "refresh_interval": "1s"}]
+    # The default of Prometheus.
+    times = {"evaluation_interval": "1m"} | read.get("global", {})
+    read["global"] = {name: divided(value, speed) for name, value in times.items()}
     read["rule_files"] = [str(rule_file)]
-    read["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager]}]}]
-    return dict(read)
+    read["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+    return read
 
 
 def alertmanager(speed: float, receiver: str) -> dict[str, Any]:

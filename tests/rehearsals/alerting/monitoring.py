@@ -14,6 +14,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 from rehearsals.alerting import configuration
+from rehearsals.alerting.deployments import Deployment
 from support import eventually
 
 from ingest.bench.stage import Stage
@@ -70,7 +71,7 @@ class Monitoring:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, on: Stage, speed: float) -> AsyncIterator["Monitoring"]:
+    async def open(cls, on: Stage, deployment: Deployment, speed: float) -> AsyncIterator["Monitoring"]:
         """Start both. They end with the stage."""
         programs = [shutil.which(name) for name in _PROGRAMS]
         if None in programs:
@@ -86,8 +87,8 @@ class Monitoring:
         site = web.TCPSite(runner, "127.0.0.1", free_port())
         await site.start()
         written = {
-            "rules.yml": configuration.rules(speed),
-            "prometheus.yml": configuration.prometheus(speed, home / "rules.yml", home, ports),
+            "rules.yml": configuration.rules(deployment, speed),
+            "prometheus.yml": configuration.prometheus(deployment, speed, home / "rules.yml", home, ports),
             "alertmanager.yml": configuration.alertmanager(speed, site.name),
         }
         for name, content in written.items():
@@ -97,7 +98,7 @@ class Monitoring:
         processes = [
             on.executable(
                 prometheus, f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}",
-                f"--web.listen-address=127.0.0.1:{ports[0]}", f"--query.lookback-delta={300 / speed:.3f}s".replace(".000", ""),
+                f"--web.listen-address=127.0.0.1:{ports[0]}", f"--query.lookback-delta={round(300_000 / speed)}ms",
             ),
             on.executable(
                 alertmanager, f"--config.file={home / 'alertmanager.yml'}", f"--storage.path={home / 'alerts'}",

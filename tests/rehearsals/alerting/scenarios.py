@@ -212,7 +212,7 @@ async def all_workers_are_stopped(system: System, speed: float) -> AsyncIterator
 async def workers_may_not_read(system: System, speed: float) -> AsyncIterator[None]:
     del speed
     await system.stop(*system.workers)
-    system.permit(commands="+@all -xreadgroup -eval -evalsha")
+    system.permit(commands="+@all -xreadgroup")
     await system.start_workers()
     yield
     system.permit()
@@ -238,11 +238,11 @@ async def a_source_is_paused(system: System, speed: float) -> AsyncIterator[None
 
 
 @asynccontextmanager
-async def an_exporter_hangs(system: System, speed: float) -> AsyncIterator[None]:
+async def the_api_hangs(system: System, speed: float) -> AsyncIterator[None]:
     del speed
-    system.processes["exporter"].signal(signal.SIGSTOP)
+    system.signal_all("api", signal.SIGSTOP)
     yield
-    system.processes["exporter"].signal(signal.SIGCONT)
+    system.signal_all("api", signal.SIGCONT)
 
 
 @asynccontextmanager
@@ -292,7 +292,7 @@ ALONE = (
     _one("IngestPartitionStuck", "critical", "parted", a_node_accepts_no_writes),
     _one("IngestSourceNotServed", "critical", APART, the_worker_of_a_source_is_stopped),
     _one("IngestSourceCannotWork", "critical", "", the_table_of_orders_is_locked),
-    _one("IngestTargetDown", "warning", "", an_exporter_hangs),
+    _one("IngestTargetDown", "warning", "", the_api_hangs),
     _one("IngestProcessesRestart", "warning", "", worker_processes_are_killed),
     Scenario(
         (("IngestRedisUnreachable", "critical", ""), ("IngestApiErrors", "critical", "")),

@@ -1,4 +1,4 @@
-"""The deployment that the alerts watch: shops, sources, workers, exporter and HTTP API, with everything that can be broken."""
+"""The processes that the alerts watch: shops, workers, HTTP API and perhaps the exporter, with everything that can be broken."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ingest.lab.servers.server import free_port
 from ingest.queue.layout.keys import Keys
 
 if TYPE_CHECKING:
+    from rehearsals.alerting.deployments import Deployment
     from rehearsals.alerting.monitoring import Monitoring
 
     from ingest.bench.stage import Stage
@@ -88,7 +89,14 @@ class System:
         processes: the running commands by name, of which Prometheus scrapes all but the API as the job `ingest`.
     """
 
-    def __init__(self, on: Stage, monitoring: Monitoring, http: aiohttp.ClientSession, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        on: Stage,
+        deployment: Deployment,
+        monitoring: Monitoring,
+        http: aiohttp.ClientSession,
+        stack: AsyncExitStack,
+    ) -> None:
         self.on = on
         self.stack = stack
         self.shops: dict[str, Shop] = {}
@@ -96,15 +104,16 @@ class System:
         self.processes: dict[str, LoggedProcess] = {}
         self._ports: dict[str, int] = {}
         self._shops_url = ""
+        self._deployment = deployment
         self._monitoring = monitoring
         self._http = http
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, on: Stage, monitoring: Monitoring) -> AsyncIterator[System]:
+    async def open(cls, on: Stage, deployment: Deployment, monitoring: Monitoring) -> AsyncIterator[System]:
         """Start everything. Workers use Redis as a user whose rights can be changed."""
         async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
-            system = cls(on, monitoring, http, stack)
+            system = cls(on, deployment, monitoring, http, stack)
             application = web.Application()
             application.router.add_get("/{source}/orders/{order_id:.*}", system._order)
             application.router.add_get("/listed", system._list)
@@ -116,7 +125,8 @@ class System:
             system._shops_url = site.name
             system._configure()
             await system.start("api", "api")
-            await system.start("exporter", "exporter")
+            if deployment.has_exporter:
+                await system.start("exporter", "exporter")
             await system.start_workers()
             yield system
 
@@ -180,14 +190,19 @@ class System:
         await self.start(name, "worker", "--processes", "1", *options, INGEST_REDIS_URL=self._of_workers)
 
     async def stop(self, *names: str) -> None:
-        """Stop commands in order, and remove them from the targets as an orchestrator does."""
-        self.scrape(*(name for name in self.processes if name not in names))
+        """Stop commands in order, and remove them from the targets if an orchestrator does."""
+        if not self._deployment.keeps_targets:
+            self.scrape(*(name for name in self.processes if name not in names))
         for name in names:
             await asyncio.to_thread(self.processes.pop(name).stop, 60)
 
     async def run(self, *command: str) -> None:
         """Run a command to its end."""
         await asyncio.to_thread(self.on.commands.start(*command).finish)
+
+    def signal_all(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to all processes of a command, because each of them may serve /metrics."""
+        os.killpg(self.processes[name].pid, number)
 
     async def kill_child(self, name: str) -> None:
         """Kill the worker process of a command, and wait for its successor."""

@@ -71,6 +71,9 @@ class JobPages(Pages):
         # A stream calls this once a second, and is one read.
         reader = None if _IS_READ in visit.request else reader_of(visit.request, visit.caller)
         preview = await operations.preview_result(Jobs(self._access.pool, job.source), job, reader)
+        output = JobOutput(self._access.pool, job.source)
+        # A stream, which shows each second of an unfinished job, does not compare thousands of rows.
+        rows = None if job.is_unfinished else await operations.refetched_rows(output, job)
         if preview is not None:
             visit.request[_IS_READ] = True
         has_file = job.output_until is not None and job.output_until > datetime.now(UTC)
@@ -80,6 +83,7 @@ class JobPages(Pages):
             "names": NAMES,
             "preview": visit.caller.sees.preview(preview),
             "has_file": has_file,
+            "rows": rows,
         }
 
     async def _output(self, visit: Visit) -> web.StreamResponse:

@@ -15,16 +15,21 @@ from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import UserError
 from ingest.domain.source_name import deployment_of
+from ingest.operations.audit import audited_control
 from ingest.operations.control.producer_admission import ProducerAdmission
+from ingest.operations.declared import DECLARED
 from ingest.process.interrupt import interrupting_reads
 from ingest.queue.operate.controls import ControlRecord
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import SourcePaused
 from ingest.queue.redis.connection import control_client
 from ingest.settings import Settings
+from ingest.store.audit import AuditLog
+from ingest.store.connections.pool import Pool
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("enqueue")
+
 # With a rate.
 _BATCHES_A_SECOND = 10
 
@@ -79,21 +84,32 @@ async def announce(
     with _Display(source, result, quiet=quiet) as display:
         url = settings.redis_url.get_secret_value()
         await _require_admission(url, settings)
-        async with Producer.connect(
-            url,
-            settings.stream,
-            partitions=settings.partitions,
-            backlog_limit=settings.backlog_limit,
-            on_wait=display.say,
-        ) as producer:
+        origin, last = actor(), ""
+        async with (
+            Producer.connect(
+                url,
+                settings.stream,
+                partitions=settings.partitions,
+                backlog_limit=settings.backlog_limit,
+                on_wait=display.say,
+            ) as producer,
+            Pool.open(settings.postgres_dsn.get_secret_value(), size=1) as pool,
+            audited_control(
+                AuditLog(pool, settings.source),
+                origin,
+                DECLARED["orders.announce"],
+                {"from": source.name},
+                on_unrecorded=display.say,
+            ) as operation,
+        ):
             batch: list[str] = []
-            origin, last = actor(), ""
             try:
                 batches = _batches(source, pace.batch, result, display)
                 while (found := _next(batches)) is not None:
                     batch, position = found
                     announced = [Announcement(order_id, origin=origin) for order_id in batch]
                     result.accepted += await producer.enqueue(announced, express=express)
+                    operation.count = result.accepted
                     last, batch = batch[-1], []
                     display.update(position)
                     await pace.keep(len(announced))

@@ -116,7 +116,8 @@ def _refetch_selected(
         counts = {"count": ended.progress.done, "job": ended.id, "state": ended.state.value}
         typer.echo(json.dumps({"source": backends.source} | counts))
     else:
-        typer.echo(f"enqueued {counted(ended.progress.done, 'order')} with the job {ended.id}")
+        enqueued = counted(ended.progress.done, "order")
+        typer.echo(f"enqueued {enqueued}: `ingest job show {ended.id}` counts the rows that change")
     if ended.state is not JobState.DONE:
         say(f"the job {ended.id} is {ended.state}: continue it with `ingest job resume {ended.id}`")
         raise typer.Exit(1)
