@@ -1,6 +1,7 @@
 """Access to one queue's consumer group: connections, scripts, and the group itself, which is created again when it is missing."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -138,12 +139,10 @@ class GroupAccess:
                 await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")
 
-    def by_lane(self, items: Iterable[Item]) -> Iterator[tuple[LaneKeys, list[Item]]]:
+    def by_lane(self, items: Iterable[Item]) -> list[tuple[LaneKeys, list[Item]]]:
         """The entries of each lane, or the deliveries of entries, for lanes that have any of them."""
-        items = list(items)
-        for lane in self.lanes:
-            if own := [each for each in items if entry_of(each).stream == lane.stream]:
-                yield lane, own
+        found = by_stream(items)
+        return [(lane, found[lane.stream]) for lane in self.lanes if lane.stream in found]
 
     def lane_of(self, entry: EntryRef) -> LaneKeys:
         """The lane of an entry."""
@@ -151,9 +150,13 @@ class GroupAccess:
         return express if entry.stream == express.stream else main
 
 
-def entry_of(item: EntryRef | Delivery | Finished) -> EntryRef:
-    """The entry of a delivery, or the entry itself."""
-    return item if isinstance(item, EntryRef) else item.entry
+def by_stream(items: Iterable[Item]) -> Mapping[str, list[Item]]:
+    """Entries, or deliveries of entries, by the stream of the entry."""
+    found: defaultdict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        entry = item if isinstance(item, EntryRef) else item.entry
+        found[entry.stream].append(item)
+    return found
 
 
 def deliveries_of(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:

@@ -79,7 +79,7 @@ class PartitionSettling:
         """Finish entries whose rows are committed, and return how many of them this consumer still owned."""
         acked = 0
         for lane, own in self._access.by_lane(entries):
-            ids = sorted(each.id for each in own)  # about as Redis keeps them, so that one look finds many
+            ids = sorted([each.id for each in own])  # about as Redis keeps them, so that one look finds many
             for start in range(0, len(ids), MOST_IDS):
                 page = ids[start : start + MOST_IDS]
                 acked += await self._run_ack("ack", [lane.stream, lane.settled], page)
