@@ -86,7 +86,7 @@ class Share:
         shares = self._shares
         own = shares.reserve - self.taken
         if shares.free <= 0:  # the only source has no other half
-            return own if own > 0 else 0
+            return max(0, own)
         # The smallest number after which the source has taken `_GREED` times the free amount.
         further = -((-_GREED * shares.free - min(0, own)) // (_GREED + 1))
         return max(0, own) + max(0, further)

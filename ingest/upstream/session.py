@@ -171,9 +171,8 @@ class ApiSession:
         self.unanswered.begin(exchange.started_at)
         try:
             sending = send if quota is None else quota.watched(send)
-            for observer in (None if quota is None else quota.observe, noticing(self._on_notice, url)):
-                if observer is not None:
-                    on_head = observer if on_head is None else _both(observer, on_head)
+            on_head = _both(None if quota is None else quota.observe, on_head)
+            on_head = _both(noticing(self._on_notice, url), on_head)
             request = (
                 RuledRequest(self._rules, self._now(), on_head, self._on_notice).send(
                     sending, url, headers, method, body
@@ -222,7 +221,10 @@ class ApiSession:
         return TransientFault(text, reached=reason.reached, reason=retry)
 
 
-def _both(first: OnHead, second: OnHead) -> OnHead:
+def _both(first: OnHead | None, second: OnHead | None) -> OnHead | None:
+    if first is None or second is None:
+        return first or second
+
     def both(status: int, headers: Mapping[str, str]) -> None:
         first(status, headers)
         second(status, headers)
