@@ -85,8 +85,8 @@ class Held:
 
     def still_held(self, items: Iterable[Item]) -> list[Item]:
         """The items whose deliveries are still held."""
-        entries = self._entries
-        return [item for item in items if (entry := entries.get(item.delivery.entry)) and entry.delivery is item.delivery]
+        held = self._entries.get
+        return [item for item in items if (entry := held(item.delivery.entry)) and entry.delivery is item.delivery]
 
     def kept(self) -> set[EntryRef]:
         """The entries that are held and not being released."""

@@ -233,6 +233,7 @@ class PartitionReading(PartitionClaims):
         express_lane, main_lane = self._access.lanes
         return await self._ours([*_read(express_lane, express), *_read(main_lane, main)])
 
+
 def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
     """The deliveries of entries that were read from a lane for the first time."""
     return [to_delivery(lane.stream, entry_id, pairs(fields), 1) for entry_id, fields in entries]

@@ -51,7 +51,9 @@ class WaitingRead:
 
     async def _read_alone(self, streams: Sequence[str], count: int, block: float) -> Mapping[bytes, Any]:
         with translated():
-            return reply_by_stream(await self._connection.call(*read_command(self._group, self._name, streams, count, block)))
+            return reply_by_stream(
+                await self._connection.call(*read_command(self._group, self._name, streams, count, block))
+            )
 
     async def _read_unless_idle(self, streams: Sequence[str], count: int) -> Mapping[bytes, Any]:
         """Read together with others if nothing has come for a while, and otherwise alone, until the same instant."""
