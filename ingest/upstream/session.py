@@ -165,8 +165,7 @@ class ApiSession:
             Fault: there is neither.
         """
         code, quota, send = "error", self._quota, self._transport.send
-        traceparent = exchange.requests[0].traceparent
-        if traceparent is not None:
+        if (traceparent := exchange.requests[0].traceparent) is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
         self.unanswered.begin(exchange.started_at)
         try:

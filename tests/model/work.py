@@ -77,13 +77,11 @@ class Work(Machine):
         excess = self.released_at_once(name, [name_of(delivery.entry) for delivery in taken])
         given = [*(name_of(delivery.entry) for delivery in taken), *excess]
         assert not self.pending.keys() & set(given), "never what somebody holds"
-        # A missing group is created again by the read.
         assert len(taken) == min(count, len(before.undelivered))
         for lane in (EXPRESS, MAIN):
             in_lane = [entry_id for entry_id in given if lane_of(entry_id) == lane]
             assert in_lane == before.undelivered_in(lane)[: len(in_lane)], "in order, and nothing is passed over"
-        for entry_id in excess:
-            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.RELEASED)
+        self.pending |= dict.fromkeys(excess, Hand(self.owner_of_released(name), 0, Idle.RELEASED))
         self.hand_over(name, taken, lost=lost)
 
     def released_at_once(self, name: str, taken: list[str]) -> list[str]:
