@@ -82,8 +82,7 @@ class Held:
 
     def still_held(self, items: Iterable[Item]) -> list[Item]:
         """The items whose deliveries are still held."""
-        held = self._entries.get
-        return [item for item in items if (entry := held(item.delivery.entry)) and entry.delivery is item.delivery]
+        return [item for item in items if self._entry(item.delivery) is not None]
 
     def kept(self) -> set[EntryRef]:
         """The entries that are held and not being released."""
