@@ -17,9 +17,9 @@ from ingest.domain.operating.source_state import NO_REPORT, ProcessReport
 from ingest.queue.consume.consumer import open_partition
 from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Partition
-from ingest.queue.consume.partition_reading import PartitionReading
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.quota import FleetQuotaClient
+from ingest.queue.consume.reading import PartitionReading
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection

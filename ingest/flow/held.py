@@ -41,9 +41,6 @@ class Held:
     Args:
         clock: seconds, for the age of leases.
         traces: of the deliveries. None without tracing.
-
-    Attributes:
-        traces: see there.
     """
 
     def __init__(self, *, clock: Callable[[], float] = steady, traces: DeliveryTraces | None = None) -> None:

@@ -6,10 +6,10 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Self, assert_never
+from typing import Any, Self, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
@@ -118,9 +118,9 @@ class UpstreamClient:
         """Return for how many seconds requests have been waiting without any response, or 0."""
         return self._session.unanswered.seconds()
 
-    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+    def fetch(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched | Failed]:
         """Fetch the document of one order, with immediate tries after transient failures."""
-        return await self._with_tries(request, self._url(request.order_id), self._body_of(request))
+        return self._with_tries(request, self._url(request.order_id), self._body_of(request))
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch with a single try, for probing while the API is unavailable."""

@@ -165,8 +165,7 @@ class ApiSession:
             Fault: there is neither.
         """
         code, quota, send = "error", self._quota, self._transport.send
-        traceparent = exchange.requests[0].traceparent
-        if traceparent is not None:
+        if (traceparent := exchange.requests[0].traceparent) is not None:
             headers = headers_with(headers, {"traceparent": traceparent})
         self.unanswered.begin(exchange.started_at)
         try:
@@ -201,8 +200,9 @@ class ApiSession:
             code = "2xx"
             return document
         finally:
-            self.unanswered.end(timed_out=code == "timeout")
-            self._seconds[code].observe(time.monotonic() - exchange.started_at)
+            ended_at = time.monotonic()
+            self.unanswered.end(ended_at, timed_out=code == "timeout")
+            self._seconds[code].observe(ended_at - exchange.started_at)
             if quota is not None:
                 quota.release()
 

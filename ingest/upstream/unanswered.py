@@ -19,8 +19,8 @@ class Unanswered:
         self._waiting += 1
         self._since = started_at if self._since is None else self._since
 
-    def end(self, *, timed_out: bool) -> None:
-        """A request has ended. After a timeout, the time continues. Otherwise it begins again."""
+    def end(self, ended_at: float, *, timed_out: bool) -> None:
+        """A request has ended, in monotonic seconds. After a timeout, the time continues. Otherwise it begins again."""
         self._waiting -= 1
         if not timed_out:
-            self._since = time.monotonic() if self._waiting else None
+            self._since = ended_at if self._waiting else None

@@ -108,7 +108,6 @@ async def test_scripts_that_nodes_have_forgotten_are_sent_again(cluster: Cluster
         wanted = [[key.encode(), b"a"] for key in keys]
         for run in (
             lambda: asyncio.gather(*(script([key], ["a"]) for key in keys)),
-            lambda: asyncio.gather(*(line.run(script, [key], ["a"]) for key in keys)),
             lambda: line.run_all(calls),
             lambda: ClientRunner(client).run_all(calls),
         ):
@@ -166,13 +165,12 @@ async def test_a_slot_in_migration_is_served_by_both_nodes_and_then_by_its_new_o
             assert await pipe.get(here).get(there).execute() == [b"1", b"2"]
         [refused] = await line.run_all([ScriptCall(script, [here, there], [])])
         assert isinstance(refused, TryAgainError)
-        for attempt in (client.mget(here, there), line.run(script, [here, there], [])):
-            with pytest.raises(QueueUnavailable), translated():  # TRYAGAIN
-                await attempt
+        with pytest.raises(QueueUnavailable), translated():  # TRYAGAIN
+            await client.mget(here, there)
 
         await moving.finish()
         assert await line.run_all([ScriptCall(script, [here, there], [])]) == [[b"1", b"2"]]
-        assert await client.mget(here, there) == await line.run(script, [here, there], []) == [b"1", b"2"]
+        assert await client.mget(here, there) == [b"1", b"2"]
         assert (await (await client_for(client, here)).info())["tcp_port"] == target.port
         await client.delete(here, there)
     await (await MovingSlot.begin(cluster, slot_of(here), source)).finish()

@@ -575,7 +575,6 @@ async def test_a_group_that_was_destroyed_sees_everything_again(consumer: Consum
     await consumer.read(2, NOW)
     await redis.xgroup_destroy(keys.stream, GROUP)
 
-    assert await consumer.read(10, NOW) == []
     assert orders(await consumer.read(10, NOW)) == ["a", "b", "c"]
 
 

@@ -25,7 +25,6 @@ from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.reading import QueueReading
 from ingest.queue.consume.server_reads import ServerReads
-from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord, layout_key, read_layouts
 from ingest.queue.redis.connection import client_for, control_client
@@ -378,7 +377,7 @@ async def opened_partitions(queue: Queue, url: str) -> AsyncIterator[PartitionSe
 
 def reading_of(partitions: PartitionSet, connection: QueueConnection) -> QueueReading:
     reads = ServerReads(partitions, connection, GROUP, "one")
-    return QueueReading(partitions, WaitingRead(connection, GROUP, "one", None), reads)
+    return QueueReading(partitions, reads)
 
 
 async def test_a_call_that_fails_leaves_out_its_partition_for_a_growing_time_and_no_other_call(

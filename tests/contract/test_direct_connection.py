@@ -15,6 +15,7 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.routed_connection import QueueConnection, open_direct
+from ingest.queue.redis.script_call import ScriptCall
 
 TIMEOUT = 30.0
 
@@ -59,9 +60,9 @@ async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: QueueConn
     script = redis.register_script("return ARGV[1]")
     await redis.script_flush()
 
-    assert await line.run(script, [], ["first"]) == b"first"
+    assert await line.run_all([ScriptCall(script, [], ["first"])]) == [b"first"]
     assert await line.call("SCRIPT", "EXISTS", script.sha) == [1]
-    assert await line.run(script, [], ["second"]) == b"second"
+    assert await line.run_all([ScriptCall(script, [], ["second"])]) == [b"second"]
 
 
 async def test_a_server_that_was_restarted_is_an_outage_for_one_command(own_valkey: ValkeyServer) -> None:

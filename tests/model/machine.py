@@ -40,9 +40,12 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.waiting_reads import IdleReads, WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.combined_calls import CombinedCalls
+from ingest.queue.redis.topology import topology_of
 
 T = TypeVar("T")
 NAMES = ("first", "second", "third")
@@ -135,7 +138,9 @@ class Machine(RuleBasedStateMachine):
     def consumer_on(self, redis: Redis, name: str) -> Consumer:
         # All share one connection, because none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
-        access = GroupAccess(redis, line, line, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
+        calls = CombinedCalls(redis, line, topology_of(self.world.server.url))
+        waiting = WaitingRead(line, GROUP, name, IdleReads(line, 1.0))
+        access = GroupAccess(redis, calls, calls, waiting, self.keys, GROUP, name, has_xnack=self.world.has_xnack)
         return Consumer("orders", access)
 
     # -- invariants ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Steps of producers and workers without faults, except for lost replies."""
 
 from hypothesis import strategies as st
-from model.look import EXPRESS, MAIN, Hand, Idle, Look, lane_of, name_of, refs
+from model.look import EXPRESS, MAIN, Hand, Idle, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
 
@@ -77,17 +77,12 @@ class Work(Machine):
         excess = self.released_at_once(name, [name_of(delivery.entry) for delivery in taken])
         given = [*(name_of(delivery.entry) for delivery in taken), *excess]
         assert not self.pending.keys() & set(given), "never what somebody holds"
-        assert len(taken) == self.room_filled(before, count)
+        assert len(taken) == min(count, len(before.undelivered))
         for lane in (EXPRESS, MAIN):
             in_lane = [entry_id for entry_id in given if lane_of(entry_id) == lane]
             assert in_lane == before.undelivered_in(lane)[: len(in_lane)], "in order, and nothing is passed over"
-        for entry_id in excess:
-            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.RELEASED)
+        self.pending |= dict.fromkeys(excess, Hand(self.owner_of_released(name), 0, Idle.RELEASED))
         self.hand_over(name, taken, lost=lost)
-
-    def room_filled(self, before: Look, count: int) -> int:
-        """The number of entries of a read. A missing group is created again and read the next time."""
-        return min(count, len(before.undelivered)) if before.has_group else 0
 
     def released_at_once(self, name: str, taken: list[str]) -> list[str]:
         """The entries of both lanes that one command has read beyond the requested number, in order."""

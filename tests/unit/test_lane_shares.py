@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.queue.consume.partition_reading import MainShare, kept
+from ingest.queue.consume.reading import MainShare, kept
 
 COUNTS = st.integers(0, 200)
 

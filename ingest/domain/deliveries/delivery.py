@@ -135,8 +135,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return self._moment(EXPECTED_VERSION)
 
     def _moment(self, name: bytes) -> datetime | None:
-        noted = self.fields.get(name, b"")
-        if not (noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS):
+        noted = self.fields.get(name)
+        if noted is None or not noted.isdigit() or len(noted) > _MICROSECOND_DIGITS:
             return None
         return _EPOCH + timedelta(microseconds=int(noted))
 

@@ -178,18 +178,16 @@ class Scheduler:
         return int(_AHEAD * ended / seconds)
 
     def _slots(self) -> int:
-        slots, fitting = min(self._most, self._pace.orders(), self._begun() + self._share.room()), self._fitting()
+        begun, fitting = self._share.taken, self._fitting()
+        slots = min(self._most, self._pace.orders(), begun + self._share.room())
         return slots if fitting is None else min(slots, fitting)
-
-    def _begun(self) -> int:
-        return len(self.tasks) - len(self._waiting)
 
     def _free(self) -> int:
         """How many more deliveries than now fit into the slots. Negative if some wait for their turn."""
         return self._slots() - len(self.tasks)
 
     def _start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(processing)
+        task = asyncio.get_running_loop().create_task(processing)
         task.add_done_callback(self._ended)
         self.tasks.add(task)
         self._held.add(delivery, task)
@@ -210,7 +208,7 @@ class Scheduler:
                 turn.set_result(None)
 
     def _show(self) -> None:
-        self._gauge.set(self._begun())
+        self._gauge.set(self._share.taken)
 
     def _use_room(self) -> None:
         """Other sources have released slots."""

@@ -20,13 +20,11 @@ from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.liveness import PartitionLiveness, QueueLiveness
 from ingest.queue.consume.maintenance import PartitionMaintenance, QueueMaintenance
 from ingest.queue.consume.partition import Partition
-from ingest.queue.consume.partition_reading import PartitionReading
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.consume.queue_connections import QueueConnections
-from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.reading import PartitionReading, QueueReading
 from ingest.queue.consume.server_reads import ServerReads
 from ingest.queue.consume.settling import PartitionSettling, QueueSettling
-from ingest.queue.consume.waiting_read import WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.server_trouble import trouble_of
@@ -103,7 +101,6 @@ class QueueConsumer:
             own = await stack.enter_async_context(connections.reading(block))
             partitions = PartitionSet(connections.have_one_owner, connections.topology.last_server_of)
             settling = QueueSettling(partitions, keeps_results=results_age > 0)
-            waiting = WaitingRead(own, group, name, connections.shared)
 
             async def open_one(queue: str) -> Partition:
                 access = await stack.enter_async_context(connections.access(queue, group, name, own))
@@ -112,7 +109,7 @@ class QueueConsumer:
             stack.push_async_callback(partitions.close)
             reads = ServerReads(partitions, connections.looking, group, name)
             stack.push_async_callback(reads.close)
-            reading = QueueReading(partitions, waiting, reads)
+            reading = QueueReading(partitions, reads)
             consumer = cls(partitions, reading, settling, open_one, record, lifetime)
             layout = await record.read()
             await consumer.follow(layout)

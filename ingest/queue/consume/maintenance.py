@@ -10,7 +10,7 @@ from ingest.queue.consume.partition import Kind, Partition, divide
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.operate.failed.dead_letter_pages import DeadLetterPages
-from ingest.queue.redis.connection import NoGroup, translated, translating
+from ingest.queue.redis.connection import translating
 
 _PAGE = 100
 
@@ -104,18 +104,14 @@ class PartitionMaintenance:
         """Delete up to `most` entries that every group has finished but could not delete, and return how many."""
         has_settled, _, _ = await self._chores()
         deleted = 0
-        try:
-            for lane in self._access.lanes if has_settled else ():
-                deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
-        except NoGroup:
-            await self._access.restore_group()
+        for lane in self._access.lanes if has_settled else ():
+            deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
         return deleted
 
     async def _trim_lane(self, lane: LaneKeys, most: int) -> int:
         access = self._access
         own = access.group.encode()
-        with translated():
-            groups = await access.control.xinfo_groups(lane.stream)
+        groups = await access.with_group(access.control.xinfo_groups, lane.stream)
         others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
         keys: list[Any] = [lane.stream, lane.settled]
         for other in others:
@@ -129,11 +125,7 @@ class PartitionMaintenance:
         _, has_stale, _ = await self._chores()
         if not has_stale:
             return 0
-        try:
-            stale = await self._idle_consumers(idle)
-        except NoGroup:
-            await self._access.restore_group()
-            return 0
+        stale = await self._idle_consumers(idle)
         keys = [self._access.keys.alive, *(lane.stream for lane in self._access.lanes)]
         removed = 0
         for start in range(0, len(stale), _PAGE):
@@ -158,8 +150,7 @@ class PartitionMaintenance:
         seen = sorted((each.last_seen_at or each.dead_at, each.order_id) for each in found.values() if each.order_id)
         settled = await stored({order_id: at for at, order_id in seen}) if seen else ()
         ours = [part for each in found.values() if each.order_id in settled for part in (each.entry_id, each.seen)]
-        with translated():
-            return int(await self._settle([keys.dead, keys.dead_seen], ours)) if ours else 0
+        return int(await self._settle([keys.dead, keys.dead_seen], ours)) if ours else 0
 
     async def _chores(self) -> tuple[bool, bool, bool]:
         """Whether entries may have to be trimmed, consumers removed, and dead letters settled. Many sources check in one command."""
@@ -174,8 +165,8 @@ class PartitionMaintenance:
         names: set[bytes] = set()
         busy = {self._access.name.encode()}
         for lane in self._access.lanes:
-            with translated():
-                rows = await self._access.control.xinfo_consumers(lane.stream, self._access.group)
+            access = self._access
+            rows = await access.with_group(access.control.xinfo_consumers, lane.stream, access.group)
             names.update(row["name"] for row in rows)
             busy.update(row["name"] for row in rows if row["pending"] or row["idle"] <= idle * 1000)
         return sorted(names - busy)

@@ -22,7 +22,7 @@ from ingest.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from ingest.queue.consume.liveness import PartitionLiveness
     from ingest.queue.consume.maintenance import PartitionMaintenance
-    from ingest.queue.consume.partition_reading import PartitionReading
+    from ingest.queue.consume.reading import PartitionReading
     from ingest.queue.consume.settling import PartitionSettling
 
 _log = get_logger("queue")

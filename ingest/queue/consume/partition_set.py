@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ingest.domain.deliveries.partition_trouble import PartitionTrouble
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.group_access import Item, entry_of
+from ingest.queue.consume.group_access import Item, by_stream
 from ingest.queue.consume.partition import Kind, Partition, log_end, unless_known
 from ingest.queue.redis.combined_calls import end
 
@@ -128,10 +128,10 @@ class PartitionSet:
         wanted: dict[Partition, None] = {}
         left_out: dict[Partition, None] = {}
         ready = {*self.ready(kind)}
-        for item in items:
-            partition = self._by_stream[entry_of(item).stream]
+        for stream, own in by_stream(items).items():
+            partition = self._by_stream[stream]
             if partition in ready or partition not in self.all:
-                self._outbox[kind, partition].append(item)
+                self._outbox[kind, partition] += own
                 wanted[partition] = None
             else:
                 left_out[partition] = None

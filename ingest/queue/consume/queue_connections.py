@@ -12,8 +12,8 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.queue.consume.group_access import GroupAccess, SharedCommands
-from ingest.queue.consume.idle_reads import IdleReads
+from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.waiting_reads import IdleReads, WaitingRead
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.combined_calls import ClientRunner, CombinedCalls
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
@@ -33,18 +33,20 @@ class QueueConnections(msgspec.Struct, frozen=True):
     Attributes:
         topology: the servers of the connections.
         control: for commands that do not block.
-        acking: for acks, so that they do not wait behind other commands.
         looking: for reads of several partitions, which do not block.
-        shared: commands that the consumers share.
+        calls: regular calls of all consumers.
+        acks: over a connection for nothing else, so that they do not wait behind other commands.
+        idle: reads of idle consumers.
         quota_calls: calls of quotas, over a connection for nothing else.
         closing: closes the connections that are idle.
     """
 
     topology: Topology
     control: Redis
-    acking: QueueConnection
     looking: QueueConnection
-    shared: SharedCommands
+    calls: CombinedCalls
+    acks: CombinedCalls
+    idle: IdleReads
     quota_calls: CombinedCalls
     closing: list[Callable[[], Awaitable[None]]]
 
@@ -64,17 +66,14 @@ class QueueConnections(msgspec.Struct, frozen=True):
         ):
             closing.append(partial(close_idle, control))
             closing += [connection.close_if_idle for connection in (acking, looking, reading)]
-            shared = SharedCommands(
-                CombinedCalls(control, ClientRunner(control), topology),
-                CombinedCalls(control, acking, topology),
-                IdleReads(reading, shared_block),
-            )
-            quota_calls = CombinedCalls(control, leasing, topology)
+            runners = ClientRunner(control), acking, leasing
+            calls, acks, quota_calls = (CombinedCalls(control, runner, topology) for runner in runners)
+            idle = IdleReads(reading, shared_block)
             try:
-                yield cls(topology, control, acking, looking, shared, quota_calls, closing)
+                yield cls(topology, control, looking, calls, acks, idle, quota_calls, closing)
             finally:
-                await shared.close()
-                await quota_calls.close()
+                for part in (idle, calls, acks, quota_calls):
+                    await part.close()
 
     @asynccontextmanager
     async def reading(self, block: float) -> AsyncIterator[QueueConnection]:
@@ -90,12 +89,13 @@ class QueueConnections(msgspec.Struct, frozen=True):
     async def access(self, queue: str, group: str, name: str, reading: QueueConnection) -> AsyncIterator[GroupAccess]:
         """Access of the consumer `name` to a group of a queue, with a connection for reads."""
         keys = Keys.of(queue, group)
-        self.shared.consumers += 1
+        waiting = WaitingRead(reading, group, name, self.idle)
+        self.idle.consumers += 1
         try:
             can_xnack = await has_xnack(self.control, keys.probe)
-            yield GroupAccess(self.control, reading, self.acking, keys, group, name, can_xnack, self.shared)
+            yield GroupAccess(self.control, self.calls, self.acks, waiting, keys, group, name, can_xnack)
         finally:
-            self.shared.consumers -= 1
+            self.idle.consumers -= 1
 
     def have_one_owner(self, keys: Iterable[str]) -> bool:
         """Whether one command may name all these keys."""

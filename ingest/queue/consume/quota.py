@@ -11,7 +11,7 @@ from typing import Any, Self
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.redis.combined_calls import CombinedCalls
-from ingest.queue.redis.connection import translated, translating
+from ingest.queue.redis.connection import translating
 
 
 def quota_key(name: str) -> str:
@@ -47,8 +47,7 @@ class FleetQuotaClient:
 
         A former primary, which still responds on the smaller side of a split network, would grant the whole quota again.
         """
-        with translated():
-            await self._confirm()
+        await self._confirm()
         limits = self._limits
         contribution, self._contribution = self._contribution, ""
         arguments = [contribution, repr(request.rate or limits.rate), limits.burst, limits.concurrency, request.tokens]
@@ -74,8 +73,7 @@ class FleetQuotaClient:
         return int(await self._run("quota_pause", [int(seconds * 1000)])) / 1000
 
     async def _run(self, script: str, arguments: list[str | bytes | int]) -> Any:
-        with translated():
-            return await self._calls.call(script, [self._key], arguments)
+        return await self._calls.call(script, [self._key], arguments)
 
 
 def _lease_of(reply: Any) -> Lease:

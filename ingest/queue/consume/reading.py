@@ -1,4 +1,4 @@
-"""The source of deliveries: new entries of both lanes of all partitions, and entries that this process or others have left behind.
+"""Reads new entries of both lanes of all partitions.
 
 While some partitions have a backlog, these are read, a few with each read. Every few milliseconds, and when they are empty, all partitions
 are read. A server that responds late keeps the room of its read, and is not read again until it has responded, while the others are. If all
@@ -9,14 +9,18 @@ processes at one partition are about constant.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.consume.partition import Partition, divide
 from ingest.queue.consume.partition_set import PartitionSet
+from ingest.queue.consume.reclaiming import MOST_FROM_SCRIPT, PartitionClaims, QueueClaims
 from ingest.queue.consume.server_reads import ServerReads
-from ingest.queue.consume.waiting_read import WaitingRead
+from ingest.queue.consume.settling import PartitionSettling
+from ingest.queue.layout.entries import pairs, to_delivery
+from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import NoGroup, translating
 
 # Entries of one partition that are worth a command.
@@ -26,34 +30,26 @@ _PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # The pause grows by this factor with each look that finds nothing, to the longest within about ten seconds.
 _GROWTH = 1.1
-# Seconds for which claims wait for slow servers while others have responded.
-_WAIT_OF_CLAIMS = 0.25
+# While both lanes have a backlog, every tenth entry comes from the main lane.
+_MAIN_SHARE = 0.1
 
 
-class QueueReading:
-    """Implements `ingest.flow.ports.Reading`. If one command may name all partitions, `waiting` waits for their entries."""
+class QueueReading(QueueClaims):
+    """Implements `ingest.flow.ports.Reading`."""
 
     def __init__(
         self,
         partitions: PartitionSet,
-        waiting: WaitingRead,
         reads: ServerReads,
         *,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._partitions = partitions
-        self._waiting = waiting
+        super().__init__(partitions)
         self._uniform = uniform
         self._pause = 0.0
         # When all partitions are read next although some have a backlog.
         self._all_at = 0.0
         self._reads = reads
-
-    @property
-    def may_own_more(self) -> bool:
-        """Whether entries of lost replies may be pending in one of several partitions."""
-        partitions = self._partitions
-        return not partitions.have_one_owner and any(each.may_own_more for each in partitions.ready("own"))
 
     @translating
     async def read(self, count: int, block: float) -> list[Delivery]:
@@ -138,7 +134,7 @@ class QueueReading:
         share = max(1, count // len(partitions))
         streams = [stream for partition in partitions for stream in partition.reading.streams]
         try:
-            entries = await self._waiting.read(streams, share, block)
+            entries = await self._partitions.all[0].access.waiting.read(streams, share, block)
         except NoGroup:
             for partition in partitions:
                 await partition.access.restore_group()
@@ -153,46 +149,91 @@ class QueueReading:
     def _shortest_pause(self) -> float:
         return min(_LONGEST_PAUSE, _PAUSE * self._partitions.consumers)
 
+
+class MainShare:
+    """The entries owed to the main lane, so that the express lane does not starve it.
+
+    With few free slots a read is for one or two entries, so the share is kept over reads, not within each.
+    """
+
+    def __init__(self) -> None:
+        self._owed = 0.0
+
+    def next(self, count: int) -> int:
+        """How many of the next `count` entries are the main lane's."""
+        self._owed += count * _MAIN_SHARE
+        share = min(count, int(self._owed + 1e-9))
+        self._owed -= share
+        return share
+
+
+def kept(express: Sequence[Any], main: Sequence[Any], count: int, share: int) -> tuple[int, int]:
+    """How many entries of each lane are kept, from the first, if one command has read up to `count` of both."""
+    from_express = min(len(express), count - min(share, len(main)))
+    return from_express, min(len(main), count - from_express)
+
+
+class PartitionReading(PartitionClaims):
+    """The source of deliveries of one partition.
+
+    One command reads both lanes, up to the count of each, while the express lane is empty, which it nearly always is: then this
+    costs as much as reading one. When it was full, a script reads both, by shares, until it is empty.
+
+    Attributes:
+        streams: of both lanes, in the order in which they are read.
+        express_has_more: whether the express lane may have a backlog.
+    """
+
+    def __init__(self, access: GroupAccess, settling: PartitionSettling) -> None:
+        super().__init__(access, settling)
+        self._main_share = MainShare()
+        self.express_has_more = False
+        self.streams = [lane.stream for lane in access.lanes]
+
     @translating
-    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
-        """Claim up to `count` entries pending under this name, other than the `known`. See `PartitionReading.claim_own`."""
-        ready = self._partitions.rotated("own")
-        # At one server, the error of the call reports that a reply was lost.
-        unsure = ready if self._partitions.have_one_owner else [each for each in ready if each.may_own_more]
-        while unsure:
-            shares = dict(divide(count, unsure))
-            unsure = unsure[len(shares) :]
-            claim = partial(self._claim_own_share, shares, known, counted=counted)
-            claimed = await self._partitions.each("own", claim, shares, _WAIT_OF_CLAIMS)
-            if found := [delivery for deliveries in claimed.values() for delivery in deliveries]:
-                return found
-        return []
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """Read up to `count` new entries, waiting up to `block` seconds for the first. 0 does not wait.
 
-    async def _claim_own_share(
-        self, shares: Mapping[Partition, int], known: Collection[EntryRef], partition: Partition, *, counted: bool
-    ) -> list[Delivery]:
-        # Before the call, because a reply that is lost during it sets this again.
-        partition.may_own_more = False
-        own = await partition.reading.claim_own(shares[partition], known, counted=counted)
-        partition.may_own_more |= bool(own)
-        return own
+        Entries of the express lane come first. While both lanes have a backlog, about every tenth is from the main lane.
 
-    @translating
-    async def claim_abandoned(self, count: int) -> Abandoned:
-        """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended."""
-        found = Abandoned([], [])
-        waiting = list(self._partitions.rotated("claim"))
-        while waiting and (room := count - len(found.released) - len(found.dead)) > 0:
-            shares = dict(divide(room, waiting))
-            claim = partial(self._claim_share, shares)
-            claimed = await self._partitions.each("claim", claim, shares, _WAIT_OF_CLAIMS)
-            waiting = waiting[len(shares) :]
-            for partition, each in claimed.items():
-                found.released.extend(each.released)
-                found.dead.extend(each.dead)
-                if len(each.released) + len(each.dead) >= shares[partition]:
-                    waiting.append(partition)
-        return found
+        After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
+        Do not cancel it, for the same reason.
+        """
+        taken = await self._read_by_shares(count) if self.express_has_more or not block else []
+        if taken or not block:
+            return taken
+        entries = await self._access.with_group(self._access.waiting.read, self.streams, count, block)
+        return await self.received(entries, count, count)
 
-    async def _claim_share(self, shares: Mapping[Partition, int], partition: Partition) -> Abandoned:
-        return await partition.reading.claim_abandoned(shares[partition])
+    async def received(self, entries: Mapping[bytes, Any], count: int, room: int) -> list[Delivery]:
+        """Return the deliveries of entries by stream, which a command has read for the first time, up to `count` of each lane.
+
+        Entries that exceed the room are released immediately.
+        """
+        express_lane, main_lane = self._access.lanes
+        main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
+        express = await self._ours(_read(express_lane, entries.get(express_lane.stream.encode(), ())))
+        self.express_has_more = len(express) >= count
+        return await self._within(room, express, await self._ours(main))
+
+    async def _within(self, count: int, express: list[Delivery], main: list[Delivery]) -> list[Delivery]:
+        """Of what both lanes gave, as much as there is room for. If the process dies here, the rest is pending under its name."""
+        share = self._main_share.next(count) if len(express) + len(main) > count else 0
+        from_express, from_main = kept(express, main, count, share)
+        excess = express[from_express:] + main[from_main:]
+        if excess:
+            await self._settling.release(excess)
+        return express[:from_express] + main[:from_main]
+
+    async def _read_by_shares(self, count: int) -> list[Delivery]:
+        count = min(count, MOST_FROM_SCRIPT)
+        share = self._main_share.next(count)
+        express, main = await self._access.call_together("read_lanes", self.streams, [count, share])
+        self.express_has_more = len(express) >= count - share
+        express_lane, main_lane = self._access.lanes
+        return await self._ours([*_read(express_lane, express), *_read(main_lane, main)])
+
+
+def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
+    """The deliveries of entries that were read from a lane for the first time."""
+    return [to_delivery(lane.stream, entry_id, pairs(fields), 1) for entry_id, fields in entries]

@@ -11,9 +11,9 @@ import msgspec
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.idle_reads import by_stream, read_command
 from ingest.queue.consume.partition import Partition, Share
 from ingest.queue.consume.partition_set import PartitionSet
+from ingest.queue.consume.waiting_reads import read_command, reply_by_stream
 from ingest.queue.redis.combined_calls import end
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.routed_connection import QueueConnection
@@ -135,7 +135,7 @@ class ServerReads:
                 with translated():
                     if isinstance(reply := next(replies), Exception):
                         raise reply
-                taken = await partition.reading.received(by_stream(reply), share, share)
+                taken = await partition.reading.received(reply_by_stream(reply), share, share)
         except NoGroup:
             partition.has_backlog = False
             await partition.access.restore_group()

@@ -5,6 +5,7 @@ a completed step is not done twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.consume.partition_set import PartitionSet
 from ingest.queue.layout.entries import dead_letter_fields, flat, retry_fields
 from ingest.queue.layout.keys import LaneKeys
-from ingest.queue.redis.connection import NoGroup, translated, translating
+from ingest.queue.redis.connection import translating
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
@@ -71,6 +72,7 @@ class PartitionSettling:
 
     def __init__(self, access: GroupAccess, results_age: float = 0.0) -> None:
         self._access = access
+        self._ack = partial(access.call_together, over=access.acks)
         self._results_age = int(results_age * 1000)
         self.keeps_results = results_age > 0
 
@@ -79,23 +81,11 @@ class PartitionSettling:
         """Finish entries whose rows are committed, and return how many of them this consumer still owned."""
         acked = 0
         for lane, own in self._access.by_lane(entries):
-            ids = sorted(each.id for each in own)  # about as Redis keeps them, so that one look finds many
+            ids = sorted([each.id for each in own])  # about as Redis keeps them, so that one look finds many
             for start in range(0, len(ids), MOST_IDS):
                 page = ids[start : start + MOST_IDS]
-                acked += await self._run_ack("ack", [lane.stream, lane.settled], page)
+                acked += int(await self._ack("ack", [lane.stream, lane.settled], page))
         return acked
-
-    async def _run_ack(self, script: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> int:
-        access = self._access
-        values = [access.group, access.name, *arguments]
-        try:
-            with translated():
-                if (shared := access.shared) is not None:
-                    return int(await shared.acks.call(script, keys, values, has_xnack=access.has_xnack))
-                return int(await access.acking.run(access.script(script), keys, values))
-        except NoGroup:
-            await access.restore_group()  # with everything that it has to finish
-            return 0
 
     @translating
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
@@ -111,7 +101,7 @@ class PartitionSettling:
         arguments: list[str | bytes | int] = [self._results_age]
         for each in page:
             arguments += (each.entry.id, _events(each))
-        return await self._run_ack("ack_results", [lane.stream, lane.settled, self._access.keys.results], arguments)
+        return int(await self._ack("ack_results", [lane.stream, lane.settled, self._access.keys.results], arguments))
 
     @translating
     async def reschedule(

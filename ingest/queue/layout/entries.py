@@ -137,10 +137,7 @@ def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry as a script returns them: name, value, name, value."""
-    if len(flat) == 2:  # nearly always
-        return {flat[0]: flat[1]}
-    parts = iter(flat)
-    return dict(zip(parts, parts, strict=True))
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:

@@ -36,13 +36,6 @@ class RunsScripts(ABC):
     async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands together, and return their replies in order. An error reply is an exception among them."""
 
-    async def run(self, script: AsyncScript, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
-        """Run a script."""
-        try:
-            return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await self.call("EVAL", script.script, len(keys), *keys, *arguments)
-
     async def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts as `call_all` sends commands."""
         found = await self.call_all([call.by_hash() for call in calls])

@@ -1,4 +1,4 @@
-"""One blocking read for all idle consumers of a process, which would otherwise be one each.
+"""Reads that wait for the first entry: of one consumer, or of all idle consumers of a process, which would otherwise be one each.
 
 A consumer is idle after its own read has waited without a result. All idle consumers wait until the same instants, about a second
 apart. On a busy machine some come late, so the read is short and repeated until all have come, with those that have come since. A
@@ -9,6 +9,7 @@ If the process dies here, or a reply is lost, the entries are pending under the 
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,11 +23,53 @@ from ingest.queue.redis.combined_calls import end, settle
 from ingest.queue.redis.connection import translated
 from ingest.queue.redis.routed_connection import QueueConnection
 
+# An idle consumer closes its own connection after this many reads together with others.
+_CLOSED_AFTER = 8
 # Seconds for which the first consumer waits for the others, which come from the same instant, at most. A read without some of them is as
 # short, and each further one twice as long, so that a consumer waits for the next read at most for as long as it was late.
 _GATHERING = 0.025
 # The last part of the time between two instants, which is too short for a read.
 _TOO_SHORT = 0.05
+
+
+class WaitingRead:
+    """The reads of one consumer, over a connection for reads, which block."""
+
+    def __init__(self, connection: QueueConnection, group: str, name: str, idle: "IdleReads") -> None:
+        self._connection = connection
+        self._group = group
+        self._name = name
+        self._idle = idle
+        # When this consumer counts as idle, if it receives nothing until then.
+        self._idle_from = math.inf
+
+    async def read(self, streams: Sequence[str], count: int, block: float) -> Mapping[bytes, Any]:
+        """Return up to `count` new entries of each stream, waiting up to `block` seconds for the first. 0 does not wait."""
+        if self._idle.consumers > 1 and block >= self._idle.longest:
+            return await self._read_unless_idle(streams, count)
+        return await self._read_alone(streams, count, block)
+
+    async def _read_alone(self, streams: Sequence[str], count: int, block: float) -> Mapping[bytes, Any]:
+        with translated():
+            return reply_by_stream(
+                await self._connection.call(*read_command(self._group, self._name, streams, count, block))
+            )
+
+    async def _read_unless_idle(self, streams: Sequence[str], count: int) -> Mapping[bytes, Any]:
+        """Read together with others if nothing has come for a while, and otherwise alone, until the same instant."""
+        clock, reads = asyncio.get_running_loop().time, self._idle
+        idle_from, self._idle_from = self._idle_from, math.inf  # stays so if the read fails
+        entries = None
+        if clock() >= idle_from:
+            if clock() >= idle_from + _CLOSED_AFTER * reads.longest:
+                # Before a firewall forgets it. A source that soon receives entries again needs it again.
+                await self._connection.close_if_idle()
+            with translated():
+                entries = await reads.read(self._group, self._name, streams, count)
+        if entries is None:
+            entries = await self._read_alone(streams, count, reads.seconds_left())
+        self._idle_from = clock() + reads.longest if entries or idle_from == math.inf else idle_from
+        return entries
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -36,7 +79,12 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class IdleReads:
-    """The reads of the idle consumers of a process, over a connection for nothing else. `longest` are the seconds between two instants."""
+    """The reads of the idle consumers of a process, over a connection for nothing else.
+
+    Attributes:
+        longest: seconds between two instants.
+        consumers: of the process, idle or not. A single one waits alone.
+    """
 
     def __init__(self, connection: QueueConnection, longest: float) -> None:
         self._connection = connection
@@ -51,6 +99,7 @@ class IdleReads:
         self._come = 0
         self._are_here = asyncio.Event()
         self.longest = longest
+        self.consumers = 0
 
     def seconds_left(self) -> float:
         """Until the next instant, or the one after it if that is very near."""
@@ -118,7 +167,7 @@ class IdleReads:
                 try:
                     streams = [stream for each in self._waiting for stream in each.streams]
                     command = read_command(*self._reader, streams, min(each.count for each in self._waiting), left)
-                    found = by_stream(await self._connection.call(*command))
+                    found = reply_by_stream(await self._connection.call(*command))
                 except ResponseError as error:
                     # No entry was delivered. A cluster rejects commands for several slots, and stays a cluster while this process runs.
                     self._are_combined = code_of(error) != SEVERAL_SLOTS
@@ -138,6 +187,6 @@ def read_command(group: str, name: str, streams: Sequence[str], count: int, bloc
     return [*command, "STREAMS", *streams, *[">"] * len(streams)]
 
 
-def by_stream(reply: Any) -> Mapping[bytes, Any]:
+def reply_by_stream(reply: Any) -> Mapping[bytes, Any]:
     """The entries in a reply by the stream that they come from, in the form of either protocol."""
     return reply if isinstance(reply, dict) else dict(reply or ())
