@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
-from ingest.domain.deliveries.entry_fields import GROUP
+from ingest.domain.deliveries.entry_fields import EXPECTED_VERSION, GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
 from ingest.queue.consume.settling import PartitionSettling
 from ingest.queue.consume.waiting_read import WaitingRead
@@ -174,11 +176,35 @@ class PartitionReading:
         """The deliveries for this group. The others are finished for it."""
         group = self._access.group.encode()
         others = [delivery.entry for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
-        if not others:
-            return deliveries
-        # If the process dies here, they stay pending and come again.
-        await self._settling.ack(others)
-        return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+        if others:
+            # If the process dies here, they stay pending and come again.
+            await self._settling.ack(others)
+            deliveries = [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+        return await self._with_announced_versions(deliveries)
+
+    async def _with_announced_versions(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """The deliveries, which expect the newest versions that were announced while their entries waited."""
+        expecting = [
+            delivery for delivery in deliveries if delivery.order_id and delivery.expected_version() is not None
+        ]
+        newer: dict[EntryRef, bytes] = {}
+        for start in range(0, len(expecting), MOST_IDS):
+            page = expecting[start : start + MOST_IDS]
+            records = [self._access.keys.version_of(str(delivery.order_id)) for delivery in page]
+            with translated():
+                found = await self._access.acking.run(self._access.script("announced_versions"), records, ())
+            newer |= {
+                delivery.entry: version
+                for delivery, version in zip(page, found, strict=True)
+                if version is not None and int(version) > int(delivery.fields[EXPECTED_VERSION])
+            }
+        return [_expecting(delivery, newer.get(delivery.entry)) for delivery in deliveries] if newer else deliveries
+
+
+def _expecting(delivery: Delivery, version: bytes | None) -> Delivery:
+    if version is None:
+        return delivery
+    return msgspec.structs.replace(delivery, fields={**delivery.fields, EXPECTED_VERSION: version})
 
 
 def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
