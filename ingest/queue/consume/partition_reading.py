@@ -184,27 +184,18 @@ class PartitionReading:
 
     async def _with_announced_versions(self, deliveries: list[Delivery]) -> list[Delivery]:
         """The deliveries, which expect the newest versions that were announced while their entries waited."""
-        expecting = [
-            delivery for delivery in deliveries if delivery.order_id and delivery.expected_version() is not None
-        ]
-        newer: dict[EntryRef, bytes] = {}
+        expecting = [at for at, each in enumerate(deliveries) if each.order_id and each.expected_version() is not None]
         for start in range(0, len(expecting), MOST_IDS):
             page = expecting[start : start + MOST_IDS]
-            records = [self._access.keys.version_of(str(delivery.order_id)) for delivery in page]
+            records = [self._access.keys.version_of(str(deliveries[at].order_id)) for at in page]
             with translated():
                 found = await self._access.acking.run(self._access.script("announced_versions"), records, ())
-            newer |= {
-                delivery.entry: version
-                for delivery, version in zip(page, found, strict=True)
-                if version is not None and int(version) > int(delivery.fields[EXPECTED_VERSION])
-            }
-        return [_expecting(delivery, newer.get(delivery.entry)) for delivery in deliveries] if newer else deliveries
-
-
-def _expecting(delivery: Delivery, version: bytes | None) -> Delivery:
-    if version is None:
-        return delivery
-    return msgspec.structs.replace(delivery, fields={**delivery.fields, EXPECTED_VERSION: version})
+            for at, version in zip(page, found, strict=True):
+                fields = deliveries[at].fields
+                if version is not None and int(version) > int(fields[EXPECTED_VERSION]):
+                    fields = {**fields, EXPECTED_VERSION: version}
+                    deliveries[at] = msgspec.structs.replace(deliveries[at], fields=fields)
+        return deliveries
 
 
 def _read(lane: LaneKeys, entries: Sequence[Any]) -> list[Delivery]:
