@@ -142,8 +142,8 @@ def parse_period(since: str | None, until: str | None) -> tuple[datetime | None,
     return first, last
 
 
-def parse_listed_period(since: str, until: str | None) -> tuple[datetime, datetime]:
-    """The period of a shop's list from `--since` and `--until`, which ends now at the latest.
+def parse_listed_period(since: str, until: str | None) -> tuple[datetime, datetime | None]:
+    """The period of a shop's list from `--since` and `--until`. See `period_of`.
 
     Raises:
         ConfigError: if one of them is not a time, or no order can have changed within the period.

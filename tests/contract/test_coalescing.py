@@ -1,7 +1,8 @@
 """Coalesced announcements on a real server. A waiting order is not queued twice, and a possibly newer one always is."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 
 import pytest
 from consumers import Consumer
@@ -9,7 +10,8 @@ from contract.heartbeating import GROUP
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted
-from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.deliveries.announcement import UNKNOWN_VERSION, Announcement
+from ingest.domain.deliveries.delivery import RetryReason
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
@@ -123,6 +125,50 @@ async def test_under_an_idempotency_key_the_same_is_answered_again(
     assert await asyncio.gather(call(["a"], "one"), call(["a"], "one"), call(["a"], "two")) == [NEW, NEW, WAITS]
     assert await producer.enqueue(["a", "b", "c"], idempotency_key="k") == 3
     assert await queued(redis, keys.stream) == ["a"]
+
+
+# -- with the newest version ----------------------------------------------------------------------------------
+
+
+def versioned(minute: int | None) -> Announcement:
+    version = UNKNOWN_VERSION if minute is None else datetime(2026, 11, 1, 12, minute, tzinfo=UTC)
+    return Announcement("a", expected_version=version)
+
+
+@pytest.mark.parametrize("is_one_call", [True, False])
+@pytest.mark.parametrize(
+    ("minutes", "newest"),
+    [((1, 2), 2), ((2, 1), 2), ((None, 2), 2), ((1, 3, 2), 3), ((1, None), 1), ((None, None), None)],
+)
+async def test_a_waiting_entry_expects_the_newest_announced_version(
+    producer: Producer, one: Consumer, minutes: Sequence[int | None], newest: int | None, *, is_one_call: bool
+) -> None:
+    orders = [versioned(minute) for minute in minutes]
+    for call in [orders] if is_one_call else [[order] for order in orders]:
+        await producer.try_announce([*call, "b"], coalesce=60)
+
+    first, other = await one.read(9, 0.01)
+
+    assert first.expected_version() == versioned(newest).expected_version
+    assert other.expected_version() is None
+
+
+async def test_an_entry_expects_the_newest_version_after_the_death_of_its_first_reader(
+    redis: Redis, keys: Keys, producer: Producer, one: Consumer
+) -> None:
+    await producer.try_announce(versioned(1), coalesce=60)
+    await producer.try_announce(versioned(2), coalesce=60)
+    await one.read(9, 0.01)
+
+    [again] = await one.claim_own(9, [])
+    assert await one.reschedule(again, 0.0, 1, RetryReason.OUTDATED, "")
+    lifetime = await redis.ttl(keys.version_of("a"))
+    await redis.delete(keys.version_of("a"))
+    await one.move_due(9)
+    [retried] = await one.read(9, 0.01)
+
+    assert again.expected_version() == retried.expected_version() == versioned(2).expected_version
+    assert 0 < lifetime <= 60
 
 
 # -- queued again, because it may be newer -----------------------------------------------------------------------

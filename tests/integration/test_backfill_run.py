@@ -236,6 +236,24 @@ async def test_pages_that_repeat_fail_the_job(site: Site) -> None:
     assert (await site.newest()).error == "the pages of the list repeat"
 
 
+@pytest.mark.parametrize("until", [None, NOW + timedelta(days=1)])
+async def test_a_backfill_without_an_end_in_the_past_ends_now_by_the_clock_of_the_shop(
+    site: Site, until: datetime | None
+) -> None:
+    class Ahead(Listed):
+        """A list of a shop that considers the host to be ten minutes behind."""
+
+        async def page(self, request: PageRequest) -> ListedPage:
+            assert request.until is None
+            return ListedPage(
+                [ListedOrder("recent", NOW + timedelta(minutes=9))], 1, sent_at=NOW + timedelta(minutes=10)
+            )
+
+    state = await site.run(Ahead(1), request=BackfillRequest.within(REQUEST.since, until, NOW))
+
+    assert (state, await site.enqueued()) == (JobState.DONE, ["recent"])
+
+
 async def test_a_cancelled_job_enqueues_nothing_after_the_page(site: Site) -> None:
     listed = Listed(5)
 

@@ -17,7 +17,7 @@ from ingest.api.http.requests import BodyLimits, json_body
 from ingest.api.http.routing import Caller, Route
 from ingest.api.operations.job_routes import job_in, number, page_of
 from ingest.api.operations.selections import in_utc
-from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod
 from ingest.domain.operating.jobs import Job, JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.shown import BackfillList, ShownBackfill, shown_backfill
@@ -32,7 +32,7 @@ class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         since: Changed at this time or later.
-        until: Changed at this time or earlier. The time of the request by default.
+        until: Changed at this time or earlier. Now by the shop's clock by default.
         rate: Limit of enqueued orders per second.
         dry_run: Whether to only count the orders.
     """
@@ -49,8 +49,8 @@ class BackfillBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Problem: 422 for an invalid period.
         """
         try:
-            period = period_of(in_utc(self.since), in_utc(self.until), now)
-            return BackfillRequest(*period, self.rate, self.dry_run)
+            since, until = in_utc(self.since), in_utc(self.until)
+            return BackfillRequest.within(since, until, now, rate=self.rate, dry_run=self.dry_run)
         except OverflowError:
             raise Problem(422, "invalid_body", "a time is out of range") from None
         except InvalidPeriod as error:

@@ -149,9 +149,7 @@ def _reconcile_shop(
     from ingest.cli.orders.reconciling_list import ListOptions, print_list_report, reconcile_shop
     from ingest.services.tracing import traced
 
-    since, until = parse_listed_period(*period)
-    # Without an end, it is the shop's clock that counts.
-    chosen = ListOptions(since, until if period[1] else None, **options)
+    chosen = ListOptions(*parse_listed_period(*period), **options)
     settings = start_with_source(source)
     report = run_interruptible(traced(settings, "reconcile", partial(reconcile_shop, settings, chosen)))
     print_list_report(report, settings.source, chosen, as_json=as_json)

@@ -4,7 +4,7 @@ A dry run is a backfill that only counts these orders.
 """
 
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -27,17 +27,30 @@ class BackfillRequest(msgspec.Struct, frozen=True):
         until: its end. Both are inclusive.
         rate: limit of enqueued orders per second, or None.
         dry_run: whether orders are only counted.
+        ends_now: whether it ends at the beginning of the reading by the shop's clock. The recorded end is then the request, by our clock.
     """
 
     since: datetime
     until: datetime
     rate: float | None = None
     dry_run: bool = False
+    ends_now: bool = False
+
+    @classmethod
+    def within(cls, since: datetime, until: datetime | None, now: datetime, **options: Any) -> Self:
+        """Return the request for a period. See `period_of`."""
+        since, end = period_of(since, until, now)
+        return cls(since, end or now, ends_now=end is None, **options)
+
+    @property
+    def end(self) -> datetime | None:
+        """The end of the period, or None for now by the shop's clock."""
+        return None if self.ends_now else self.until
 
     def as_job(self) -> JobRequest:
         """Return the request for the job."""
         period = {"since": self.since.isoformat(), "until": self.until.isoformat(), "dry_run": self.dry_run}
-        return JobRequest(JobKind.BACKFILL, period, rate=self.rate)
+        return JobRequest(JobKind.BACKFILL, period | ({"ends_now": True} if self.ends_now else {}), rate=self.rate)
 
     @classmethod
     def of(cls, job: Job) -> Self:
@@ -45,14 +58,16 @@ class BackfillRequest(msgspec.Struct, frozen=True):
         return msgspec.convert({**job.request.selection, "rate": job.request.rate}, cls)
 
 
-def period_of(since: datetime, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """Return the start and the end of a period. It ends now at the latest.
+def period_of(since: datetime, until: datetime | None, now: datetime) -> tuple[datetime, datetime | None]:
+    """Return the start and the end of a period. It ends now at the latest, and then its end is None.
+
+    Our clock may differ from the shop's clock, by which the period counts.
 
     Raises:
         InvalidPeriod: the period is empty, or begins before 1971.
     """
-    end = now if until is None else min(until, now)
-    if since >= end:
+    end = None if until is None or until >= now else until
+    if since >= (end or now):
         raise InvalidPeriod("since must be earlier than until, and earlier than now")
     if since < _EARLIEST:
         raise InvalidPeriod(f"since must be {_EARLIEST:%Y-%m-%d} or later")

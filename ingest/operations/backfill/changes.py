@@ -127,14 +127,14 @@ class BackfillChanges(Changes):
                 return
 
     def _reading_from(self, place: str | None) -> Reading:
-        return Reading(self._listing.listed.shape, self._request.since, self._request.until, place)
+        return Reading(self._listing.listed.shape, self._request.since, self._request.end, place)
 
     async def _take(
         self, sent_at: datetime | None, new: Sequence[ListedOrder], lane: Lane
     ) -> AsyncGenerator[JobProgress, None]:
         """Count the orders of a page that are missing or outdated, and enqueue them."""
         unit, now = self._listing.listed.shape.unit, utc_now()
-        orders = within(new, self._request.since - unit, self._request.until)
+        orders = within(new, self._request.since - unit, self._request.end)
         clock = ListClock(sent_at or now, now - (sent_at or now), unit)
         changed: Mapping[str, bool] = await self._available(
             changed_orders, self._listing.connection, self._source, orders, clock

@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
-from ingest.domain.deliveries.entry_fields import GROUP
+from ingest.domain.deliveries.entry_fields import EXPECTED_VERSION, GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
 from ingest.queue.consume.partition import Partition, divide
 from ingest.queue.consume.partition_set import PartitionSet
@@ -142,8 +144,22 @@ class PartitionClaims:
         """The deliveries for this group. The others are finished for it."""
         group = self._access.group.encode()
         others = [delivery.entry for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
-        if not others:
-            return deliveries
-        # If the process dies here, they stay pending and come again.
-        await self._settling.ack(others)
-        return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+        if others:
+            # If the process dies here, they stay pending and come again.
+            await self._settling.ack(others)
+            deliveries = [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+        return await self._with_announced_versions(deliveries)
+
+    async def _with_announced_versions(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """The deliveries, which expect the newest versions that were announced while their entries waited."""
+        expecting = [at for at, each in enumerate(deliveries) if each.order_id and each.expected_version() is not None]
+        for start in range(0, len(expecting), MOST_IDS):
+            page = expecting[start : start + MOST_IDS]
+            records = [self._access.keys.version_of(str(deliveries[at].order_id)) for at in page]
+            found = await self._access.script("announced_versions")(records, [])
+            for at, version in zip(page, found, strict=True):
+                fields = deliveries[at].fields
+                if version is not None and int(version) > int(fields[EXPECTED_VERSION]):
+                    fields = {**fields, EXPECTED_VERSION: version}
+                    deliveries[at] = msgspec.structs.replace(deliveries[at], fields=fields)
+        return deliveries

@@ -30,7 +30,7 @@ class Keys(msgspec.Struct, frozen=True):
         clock: hash that keeps the queue's clock from going back.
         pushed: when the last document was accepted, in microseconds by that clock.
         records: prefix of the keys that remember completed steps: batches of a producer, moves of a consumer, pages of a
-            replay or drop, steps of a job.
+            replay or drop, steps of a job, newer versions of waiting orders.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
         erased: sorted set of the orders that were erased, by the time (ms) of it, for all groups.
         probe: never exists, and is used to try commands.
@@ -117,6 +117,10 @@ class Keys(msgspec.Struct, frozen=True):
             minutes=f"{base}:minutes:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )
+
+    def version_of(self, order_id: str) -> str:
+        """The record of the newest version of an order that was announced while its entry waited."""
+        return f"{self.records}version/{order_id}"
 
     @property
     def lanes(self) -> tuple[LaneKeys, LaneKeys]:

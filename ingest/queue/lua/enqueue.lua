@@ -1,7 +1,7 @@
 -- needs: lists, now, still_waits
 -- Accepts one batch of a producer: all of it or none, and never twice.
 -- KEYS: stream, the producer's record, clock, pushed, then for each submission that is not plain: its idempotency record, if it has a key,
---   and if it is coalesced, the waiting record of each of its orders without a document
+--   and if it is coalesced, the waiting record and the record of the version of each of its orders without a document
 -- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many partitions
 --   the producer has divided its orders by, how many orders are plain, those orders, then for each other submission: its digest
 --   (empty: no key), for how long its orders are coalesced (ms, 0: not), how many orders it has, its orders
@@ -41,13 +41,15 @@ local function fields(order)
   return unpack(named)
 end
 
--- The ID of an order without a document, or nil for an order with one.
+-- The ID of an order without a document, and the version that it expects (0: none), or nil for an order with one.
 local function bare(order)
   if is_id(order) then
-    return order
+    return order, 0
   end
   local named = by_name(cmsgpack.unpack(order))
-  return not named.document and named.order_id or nil
+  if not named.document then
+    return named.order_id, tonumber(named.expected_version) or 0
+  end
 end
 
 -- Everything is read before anything is written, so that an error leaves nothing half done.
@@ -65,10 +67,10 @@ while ARGV[at] do
     has_unkeyed = true
   end
   for i = other.first, other.coalesce > 0 and other.last or 0 do
-    local order_id = bare(ARGV[i])
+    local order_id, version = bare(ARGV[i])
     if order_id then
-      other.waiting[i] = {KEYS[next_key], order_id}
-      next_key = next_key + 1
+      other.waiting[i] = {KEYS[next_key], order_id, KEYS[next_key + 1], version}
+      next_key = next_key + 2
     end
   end
   append(others, other)
@@ -78,17 +80,20 @@ end
 -- has sent again since, or given up, and that was late on its way.
 local is_added = not has_unkeyed or tonumber(redis.call('GET', KEYS[2]) or -1) >= tonumber(ARGV[3])
 local needed = is_added and 0 or plain
-local by_record, announced = {}, {}
+local by_record, announced, newer = {}, {}, {}
 
 -- Chooses which orders of a submission need an entry.
 local function choose(other)
   for i = other.first, other.last do
-    local waiting = other.waiting[i]
-    if not waiting or not (announced[waiting[1]] or still_waits(waiting[1], waiting[2])) then
+    local record, order_id, version_record, version = unpack(other.waiting[i] or {})
+    local expected = record and (announced[record] or still_waits(record, order_id))
+    if not expected then
       append(other.adds, i)
-      if waiting then
-        announced[waiting[1]] = true
+      if record then
+        announced[record] = version
       end
+    elseif version > math.max(expected, newer[version_record] or 0) then
+      newer[version_record] = version
     end
   end
   needed = needed + #other.adds
@@ -165,6 +170,14 @@ end
 
 if takes_memory() and is_nearly_full() then
   return redis.error_reply('OOM documents and idempotency keys may take three quarters of the memory')
+end
+
+-- A waiting entry cannot be changed. Its reader looks up the newest version that was announced in the last minute, for which a replica of
+-- the shop may be behind.
+for record, version in pairs(newer) do
+  if version > (tonumber(redis.call('GET', record)) or 0) then
+    redis.call('SET', record, string.format('%.0f', version), 'EX', 60)
+  end
 end
 
 local added = 0

@@ -127,7 +127,9 @@ class EnqueueScript:
 
     def _keys(self, submission: Submission) -> list[str]:
         keys = [] if submission.key is None else [f"{self._to.keys.records}idempotency:{submission.key}"]
-        return keys + [f"{self._to.lane.waiting}{order_id}" for order_id in submission.waiting]
+        for order_id in submission.waiting:
+            keys += (f"{self._to.lane.waiting}{order_id}", self._to.keys.version_of(order_id))
+        return keys
 
     async def _no_room(self, batch: Sequence[Submission], room: int, needed: Mapping[int, int]) -> NoRoom:
         wanted = sum(needed.get(index, len(submission.orders)) for index, submission in enumerate(batch))

@@ -133,7 +133,7 @@ class World:
             self.backfill_from = self.now()
         held = Job(
             id=1,
-            request=BackfillRequest(EARLIEST, self.backfill_from).as_job(),
+            request=BackfillRequest.within(EARLIEST, None, self.backfill_from).as_job(),
             requested_by="test",
             requested_at=self.backfill_from,
             state=JobState.RUNNING,

@@ -12,7 +12,7 @@ from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import failure
-from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod, period_of
+from ingest.domain.operating.backfill import BackfillRequest, InvalidPeriod
 from ingest.domain.operating.jobs import JobKind
 from ingest.operations import jobs as operations
 from ingest.operations.jobs.shown import shown_backfill
@@ -62,7 +62,7 @@ class BackfillingPages(Pages):
         values = {
             "source": source,
             "since": time_value(request.since),
-            "until": time_value(request.until),
+            "until": time_value(request.end),
             "rate": request.rate,
             "dry_run": "1" if request.dry_run else None,
         }
@@ -90,8 +90,8 @@ def _request(form: Form) -> BackfillRequest:
     since = time_in(form, "since", "From")
     if since is None:
         raise invalid("From", "enter the start of the period")
+    until, rate = time_in(form, "until", "Until"), number_in(form, "rate", "Rate", 0.001, 1_000_000)
     try:
-        period = period_of(since, time_in(form, "until", "Until"), datetime.now(UTC))
+        return BackfillRequest.within(since, until, datetime.now(UTC), rate=rate, dry_run=form.has("dry_run"))
     except InvalidPeriod as error:
         raise invalid("Period", str(error)) from error
-    return BackfillRequest(*period, number_in(form, "rate", "Rate", 0.001, 1_000_000), dry_run=form.has("dry_run"))

@@ -1,6 +1,7 @@
 """`ingest backfill`: enqueues the missing and outdated orders of a period, from the shop's list."""
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,7 +73,8 @@ def backfill(
     from ingest.cli.orders.backfill.running import print_ended, start_and_run
     from ingest.domain.operating.backfill import BackfillRequest
 
-    request = BackfillRequest(*parse_listed_period(since, until), rate, dry_run)
+    period = parse_listed_period(since, until)
+    request = BackfillRequest.within(*period, datetime.now(UTC), rate=rate, dry_run=dry_run)
     settings = start_with_source(source)
     raise typer.Exit(print_ended(start_and_run(settings, request), as_json=as_json))
 

@@ -106,7 +106,8 @@ async def _run(settings: "Settings", begin: Callable[[Jobs], Awaitable[Job]]) ->
     ):
         held = await begin(parts.jobs)
         request = BackfillRequest.of(held)
-        say(f"{_kind(held)} {held.id}{_of(held.source)}: {format_time(request.since)} to {format_time(request.until)}")
+        end = "now" if request.end is None else format_time(request.end)
+        say(f"{_kind(held)} {held.id}{_of(held.source)}: {format_time(request.since)} to {end}")
         with _Display(held) as display:
             return await run_held(held, parts, display.show, lambda why: display.say(f"waiting: {why}"))
 
