@@ -3,11 +3,15 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import uuid4
 
 import asyncpg
-from shipped import as_account, create_roles
+from shipped import as_account, as_api, create_roles
 from support import with_database
 
+from ingest.domain.source_name import UNNAMED
+from ingest.store.connections.pool import Pool
+from ingest.store.orders.erasing import erase_rows
 from ingest.store.schema import migrate, migrations
 
 WITH_ROLES = "template_roles"
@@ -55,3 +59,9 @@ async def database(dsn: str, template: str = MIGRATED) -> AsyncIterator[str]:
         yield await create(dsn, name, template)
     finally:
         await execute(dsn, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def erase(dsn: str, *order_ids: str, source: str = UNNAMED) -> int:
+    """Erase rows as the HTTP API does, and return how many there were."""
+    async with Pool.open(as_api(dsn), size=1) as pool:
+        return await erase_rows(pool, order_ids, operation=uuid4(), actor="me", action="orders.erase", source=source)

@@ -30,13 +30,13 @@ class Visibility:
     personal: bool
     sources: frozenset[str] | None = None
 
-    def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def order(self, order: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a stored order."""
-        shown = dict(order)
-        if not self.personal:
-            shown["customer_id"] = _masked(order["customer_id"])
-            if "attributes" in order:
-                shown["attributes"] = _masked_values(msgspec.json.decode(order["attributes"]))
+        if self.personal:
+            return order
+        shown = order | {"customer_id": _masked(order["customer_id"])}
+        if "attributes" in order:
+            shown["attributes"] = _masked_values(msgspec.json.decode(order["attributes"]))
         return shown
 
     def row(self, row: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
+from databases import erase
 from set_ups import role
-from shipped import as_account, as_api
+from shipped import as_account
 from support import INSERT_ORDER, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -17,7 +17,6 @@ from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connections.connection import Reconnecting
 from ingest.store.connections.translation import StoreRefused
-from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.schema import migrate, migrations
 
@@ -79,10 +78,6 @@ async def api_dsn(dsn: str) -> AsyncIterator[str]:
             as_account(dsn, "ingest_owner"), migrations(), api_role=limited.partition("://")[2].partition(":")[0]
         )
         yield limited
-
-
-async def erase(dsn: str, *order_ids: str) -> int:
-    return await erase_rows(as_api(dsn), order_ids, operation=uuid4(), actor="me", action="orders.erase")
 
 
 @pytest.mark.parametrize("how", PREVENTED)

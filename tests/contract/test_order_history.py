@@ -1,17 +1,15 @@
 """The history of an order is kept by a real PostgreSQL, for a limited time, and never of an erased order."""
 
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import msgspec
-from shipped import as_api
+from databases import erase
 from support import connected
 
 from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_history import DeliveryNote, HistoryEvent, RecordedEvent
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connections.pool import Pool
-from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.history import HistoryStore
 from ingest.store.orders.order_store import OrderStore
 
@@ -66,7 +64,7 @@ async def test_erasing_an_order_deletes_its_history_and_none_is_added_afterwards
         for each in (history, of_other_shop):
             await each.add([event("a", HistoryEvent.RETRIED, 1.0), event("b", HistoryEvent.RETRIED, 1.0)])
 
-        await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
+        await erase(dsn, "a")
         for each in (history, of_other_shop):
             await each.add([event("a", HistoryEvent.RETRIED, 0.0)])
             await each.add_operation(["a", "b"], HistoryEvent.REFETCHED, "cli:me")
@@ -87,7 +85,7 @@ async def test_erasing_an_order_leaves_the_order_of_another_source_with_its_id(d
         async with OrderStore.open(dsn, source) as store:
             await store.upsert([row])
 
-    erased = await erase_rows(as_api(dsn), ["a"], operation=uuid4(), actor="me", action="orders.erase")
+    erased = await erase(dsn, "a")
 
     async with connected(dsn) as connection:
         left = await connection.fetch("SELECT source FROM orders")

@@ -124,11 +124,12 @@ async def test_orders_that_are_written_and_erased_meanwhile_are_neither_lost_nor
 
     async def erase() -> None:
         number = 0
-        while not done.is_set():
-            number += 1
-            ids = [str(number * 7), str(ROWS - number)]
-            await erase_rows(dsn, ids, operation=uuid4(), actor="me", action="orders.erase")
-            erased.update(ids)
+        async with Pool.open(dsn, size=1) as pool:
+            while not done.is_set():
+                number += 1
+                ids = [str(number * 7), str(ROWS - number)]
+                await erase_rows(pool, ids, operation=uuid4(), actor="me", action="orders.erase")
+                erased.update(ids)
 
     async with asyncio.TaskGroup() as writers:
         writers.create_task(write(1))

@@ -321,7 +321,8 @@ async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
         await check_schema(limited, KNOWN)
         async with OrderStore.open(dsn) as store:
             await store.upsert([OrderRow.of(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)])
-        erased = await erase_rows(limited, ["a", "b"], operation=uuid4(), actor="me", action="orders.erase")
+        async with Pool.open(limited, size=1) as pool:
+            erased = await erase_rows(pool, ["a", "b"], operation=uuid4(), actor="me", action="orders.erase")
         async with connected(dsn) as owner:
             tombstones = await owner.fetch("SELECT order_id FROM erased_orders ORDER BY order_id")
             rows = await owner.fetch("SELECT phase, actor, count FROM audit_log")

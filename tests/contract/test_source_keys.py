@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from contract.test_order_store import row
-from shipped import as_account, as_api
+from databases import erase
+from shipped import as_account
 from support import INSERT_ORDER, Cli, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect
@@ -19,7 +19,6 @@ from ingest.domain.orders.order_filter import OrderFilter, OrderPosition
 from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped
-from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader
 from ingest.store.orders.order_store import OrderStore
 from ingest.store.orders.rows import Rows, overview
@@ -206,9 +205,7 @@ async def test_an_order_is_erased_in_its_source_alone(dsn: str) -> None:
         await german.upsert([row("1")])
         await french.upsert([row("1")])
 
-        assert (
-            await erase_rows(as_api(dsn), ["1"], operation=uuid4(), actor="me", action="orders.erase", source="de") == 1
-        )
+        assert await erase(dsn, "1", source="de") == 1
 
         assert await german.upsert([row("1", fetched=9)]) == [Effect.ERASED]
         assert await french.upsert([row("1", status="new", fetched=9)]) == [CHANGED]

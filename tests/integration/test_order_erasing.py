@@ -236,3 +236,19 @@ async def test_a_batch_that_is_being_stored_is_waited_for_and_the_next_finds_it_
 
         assert erased.rows == 1
         assert await watcher.fetchval("SELECT count(*) FROM orders") == 0
+
+
+async def test_erasures_of_a_process_share_its_connections(scene: Scene, backends: Backends) -> None:
+    async with connected(scene.dsn) as sql, opened_orders(backends) as orders:
+        await sql.execute(
+            "CREATE TABLE sessions (pid int);"
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public"
+            " AS $$ BEGIN INSERT INTO sessions VALUES (pg_backend_pid()); RETURN NULL; END $$;"
+            "CREATE TRIGGER notes AFTER INSERT ON erased_orders FOR EACH ROW EXECUTE FUNCTION note()"
+        )
+
+        for order_id in ("a", "b", "c"):
+            await orders.erase(order_id, "test")
+
+        [[erasures, sessions]] = await sql.fetch("SELECT count(*), count(DISTINCT pid) FROM sessions")
+    assert (erasures, sessions) == (3, 1)

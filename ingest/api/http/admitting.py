@@ -46,11 +46,12 @@ class OpenAccess:
 def admitting(route: Route, access: Admission, limit: LogLimit) -> Handler:
     """The handler of a route behind admission, as aiohttp calls it. `limit` is for log lines of rejections."""
     name = f"{route.method} {route.path}"
+    scopes = () if route.declared is None else route.declared.scopes
 
     def admit(request: web.Request) -> Caller:
-        if route.declared is None:
+        if not scopes:
             return _UNKNOWN
-        needed, *further = route.declared.scopes
+        needed, *further = scopes
         try:
             caller = access.admit(request.headers, needed, route.source(request))
             caller.require(further)

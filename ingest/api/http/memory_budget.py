@@ -10,7 +10,7 @@ body is complete.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ class MemoryBudget:
         self._spare = int(size * _SPARE)
         self._of_callers: Counter[str] = Counter()
         # By caller. Those that were searched last come last.
-        self._holding: dict[str, OrderedDict[RequestState, None]] = {}
+        self._holding: defaultdict[str, OrderedDict[RequestState, None]] = defaultdict(OrderedDict)
         self._rejected = rejected or {}
         self._shortage = Shortage("memory")
         # Large requests of one caller wait in line.
@@ -122,6 +122,8 @@ class MemoryBudget:
 
     def hold(self, request: RequestState, size: int) -> None:
         """See `RequestState.hold`."""
+        if size == request.held:
+            return
         if not self._make_room(request, size):
             raise self._too_little()
         self._note(request, size)
@@ -148,7 +150,7 @@ class MemoryBudget:
         self._free -= more
         request.held = size
         self._of_callers[request.caller] += more
-        holding = self._holding.setdefault(request.caller, OrderedDict())
+        holding = self._holding[request.caller]
         if size:
             holding[request] = None
         else:

@@ -75,7 +75,7 @@ class Route:
         handler: Responds.
         documentation: Its part of the OpenAPI document. The console has none.
         source: Returns the source of a request. A key that is limited to other sources is rejected.
-        is_large: Whether the response contains a document or many lines, so that its request waits for memory.
+        is_large: Whether the response contains a document, so that its request waits for memory.
     """
 
     method: str

@@ -16,6 +16,7 @@ from aiohttp.web_protocol import RequestPayloadError
 from structlog.contextvars import bind_contextvars
 
 from ingest.api.http.admitting import Admission, Handler, admitting, expect_later
+from ingest.api.http.client_pace import SENT
 from ingest.api.http.connection import Connection
 from ingest.api.http.connections import ConnectionLimits, Connections
 from ingest.api.http.log_limit import LogLimit
@@ -219,7 +220,7 @@ def _body_of(response: web.StreamResponse) -> bytes:
 async def _send(request: web.Request, response: web.StreamResponse, connection: Connection) -> None:
     """Send a response, and return when all of it has left the process."""
     writer, body = await response.prepare(request), _body_of(response)
-    if isinstance(response, web.Response) and writer is not None and request.method != "HEAD" and body:
+    if len(body) > SENT and isinstance(response, web.Response) and writer is not None and request.method != "HEAD":
         await connection.send(writer, body)
         response.body = None
     with connection.pace.sending():

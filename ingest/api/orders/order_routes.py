@@ -12,7 +12,7 @@ from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem, failure
-from ingest.api.http.requests import while_connected
+from ingest.api.http.requests import STATE, while_connected
 from ingest.api.http.routing import Caller, Route
 from ingest.api.orders.pushing import order_id_of
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
@@ -46,7 +46,7 @@ class OrderRoutes:
         """The routes."""
         return [
             Route("GET", "/v1/orders", "orders.list", self.page, documentation.PAGE),
-            Route("GET", "/v1/orders/{order_id}", "orders.show", self.show, documentation.SHOW, is_large=True),
+            Route("GET", "/v1/orders/{order_id}", "orders.show", self.show, documentation.SHOW),
             Route("GET", "/v1/orders/{order_id}/history", "orders.history", self.history, documentation.HISTORY),
             Route("DELETE", "/v1/orders/{order_id}", "orders.erase", self.erase, documentation.ERASE),
         ]
@@ -56,7 +56,7 @@ class OrderRoutes:
         order_id = order_id_of(request)
         Parameters(request, ())
         with as_problems():
-            state = await self.orders.locate(order_id)
+            state = await self.orders.locate(order_id, request[STATE].hold_large)
         if not state.is_known and state.searched:
             raise failure("order_not_found", "no such order is stored, queued, retried, dead or erased")
         return json_response(shown(state, caller.sees))

@@ -22,7 +22,7 @@ class OrderConnections:
         client: searches queues.
         pool: for short statements.
         lists: for statements that may take long.
-        erasing: limits concurrent erasures, because each opens its own connection.
+        erasing: limits concurrent erasures, which may wait for locks, so that the pool has connections for others.
     """
 
     client: Redis

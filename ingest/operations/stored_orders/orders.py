@@ -27,6 +27,7 @@ from ingest.queue.operate.queue_parts import layout_reader
 from ingest.queue.partitions.layout_record import LayoutRecord
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
+from ingest.store.connections.connection import COMMAND_TIMEOUT
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderReader, StoredState, newest_orders
@@ -38,7 +39,7 @@ _NOT_READ = "the queue cannot be read right now"
 # Approximate cost for Redis of examining an entry, and the number of entries to examine without a pause.
 _SECONDS_PER_ENTRY = 5e-6
 _FEW_ENTRIES = 1000
-# Rows of one statement. Each may contain a thousand lines.
+# Rows of one statement, which may need about 25 MB together.
 _ROWS_AT_ONCE = 50
 
 
@@ -69,13 +70,14 @@ async def erase(
         StoreUnavailable: the next `MOST_ORDERS` were not erased, or the response was lost.
         QueueUnavailable: retries and dead letters of orders already erased from the database may remain.
     """
-    async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
+    dsn = backends.postgres_dsn
+    async with control_client(backends.redis_url) as client, Pool.open(dsn, size=1, timeout=COMMAND_TIMEOUT) as pool:
         eraser = QueueEraser(client, layout_reader(client, backends.stream), backends.group)
         audit_log = AuditLog(pool, backends.source)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
-            operation = await _erase_rows(backends, some, actor)
+            operation = await _erase_rows(pool, backends.source, some, actor)
             on_progress(start + len(some))
             removed = await _clear_queue(operation, audit_log, eraser.erase(some))
             total = Erased(
@@ -86,10 +88,10 @@ async def erase(
         return total
 
 
-async def _erase_rows(backends: Backends, order_ids: Sequence[str], actor: str) -> Operation:
+async def _erase_rows(pool: Pool, source: str, order_ids: Sequence[str], actor: str) -> Operation:
     operation = Operation(actor, ERASE, {"ids": sorted(set(order_ids))})
     operation.count = await erase_rows(
-        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=ERASE.name, source=backends.source
+        pool, order_ids, operation=operation.id, actor=actor, action=ERASE.name, source=source
     )
     return operation
 
@@ -120,7 +122,7 @@ class Orders:
         self._audit_log = AuditLog(connections.pool, backends.source)
         eraser = QueueEraser(connections.client, layout, backends.group)
         self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
-        self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE)
+        self._stored = SharedCalls(self._reader.find_small, most=_ROWS_AT_ONCE)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)
         self._examined = 0
         self._erasing = connections.erasing
@@ -136,15 +138,19 @@ class Orders:
             for calls in (orders._searched, orders._stored, orders._cleared):
                 await calls.close()
 
-    async def locate(self, order_id: str) -> OrderState:
+    async def locate(self, order_id: str, before_large: Callable[[], Awaitable[None]]) -> OrderState:
         """Find an order at a limited cost. A queue that is too long or unavailable is not searched.
+
+        Args:
+            order_id: a valid order ID.
+            before_large: awaited before large lines and attributes are read, which may need 25 MB for a moment.
 
         Raises:
             QueueUnavailable: the order is not in the database, and Redis is unavailable.
         """
         searching = self._searched(order_id)
         try:
-            stored = await self._stored(order_id)
+            stored = await self._row(order_id, before_large)
         except BaseException:
             if not searching.cancel() and not searching.cancelled():
                 searching.exception()  # retrieved, so that asyncio does not log it
@@ -158,7 +164,7 @@ class Orders:
             return self._state(order_id, (), stored, _NOT_READ)
         if not is_stored:
             # It may have been stored between the first query and the search of the queue.
-            stored = await self._stored(order_id)
+            stored = await self._row(order_id, before_large)
         entries = searched.entries.get(order_id, ())
         return self._state(order_id, entries, stored, "" if searched.is_complete else _TOO_LONG)
 
@@ -191,8 +197,14 @@ class Orders:
     async def erase(self, order_id: str, actor: str) -> Erased:
         """Erase an order permanently. See `erase`."""
         async with self._erasing:
-            operation = await _erase_rows(self._backends, [order_id], actor)
+            operation = await _erase_rows(self._pool, self._backends.source, [order_id], actor)
         return await _clear_queue(operation, self._audit_log, self._clear(order_id))
+
+    async def _row(self, order_id: str, before_large: Callable[[], Awaitable[None]]) -> StoredState:
+        if (small := await self._stored(order_id)) is not None:
+            return small
+        await before_large()
+        return (await self._reader.find([order_id]))[order_id]
 
     async def _search_all(self, order_ids: Sequence[str]) -> Mapping[str, Searched]:
         def on_progress(examined: int) -> None:

@@ -9,9 +9,9 @@ If the process dies here, the server ends the running statement by itself, at th
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -30,6 +30,10 @@ from ingest.store.connections.translation import (
     translated,
     translated_for_rows,
 )
+
+_T = TypeVar("_T")
+Work = Callable[[asyncpg.Connection], Awaitable[_T]]
+"""Runs statements on a connection."""
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
@@ -207,14 +211,21 @@ class Reconnecting:
         """Like `fetch`, but roll the statement back."""
         return await self._fetch(None, statement, arguments, end="ROLLBACK")
 
+    async def transact(self, work: Work[_T]) -> _T:
+        """Run several statements in one transaction, with the errors of `fetch`."""
+        return await self._use(lambda connection: self._transact(connection, work))
+
     async def _fetch(
         self, tables: str | None, statement: str, arguments: Any, end: str = "COMMIT"
     ) -> list[asyncpg.Record]:
+        return await self._use(lambda connection: self._run(connection, tables, statement, arguments, end))
+
+    async def _use(self, work: Work[_T]) -> _T:
         with translated_for_rows():
             async with self._lock:
                 connection = await self._connected()
                 try:
-                    records = await self._run(connection, tables, statement, arguments, end)
+                    result = await work(connection)
                 except TimeoutError as error:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
@@ -228,7 +239,7 @@ class Reconnecting:
                     self._pooled = self._pooled or sqlstate_of(error) in NOT_PREPARED_HERE
                     raise
                 self._require_replica()
-                return records
+                return result
 
     def close(self) -> None:
         """Close the connection immediately."""
@@ -240,19 +251,26 @@ class Reconnecting:
     ) -> list[asyncpg.Record]:
         if not self._pooled and tables is None and end == "COMMIT":
             return await _fetch(connection, statement, arguments)
+
+        async def work(connection: asyncpg.Connection) -> list[asyncpg.Record]:
+            if tables is not None:
+                await _wait_for(connection, tables)
+            return await _fetch(connection, statement, arguments)
+
+        return await self._transact(connection, work, end)
+
+    async def _transact(self, connection: asyncpg.Connection, work: Work[_T], end: str = "COMMIT") -> _T:
         # A transaction keeps prepare, execute and the settings on one server process.
         settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
         await connection.execute(f"BEGIN ISOLATION LEVEL {_ISOLATION}; {settings}")
         try:
-            if tables is not None:
-                await _wait_for(connection, tables)
-            records = await _fetch(connection, statement, arguments)
+            result = await work(connection)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, StoreUnavailable):
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
         await connection.execute(end)
-        return records
+        return result
 
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():

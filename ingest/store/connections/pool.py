@@ -10,12 +10,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable, TableLocked
-from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.connections.connection import BATCH_TIMEOUT, Reconnecting, Work, is_behind_pooler
 from ingest.store.connections.lock_watch import LockWatch
 from ingest.store.connections.translation import blaming_no_row
 
@@ -30,6 +30,7 @@ _SLOW = 0.5
 # The share of the longest wait for a lock after which the locked tables are looked for.
 _LOOK_SHARE = 0.5
 
+_T = TypeVar("_T")
 _Fetch = Callable[[Reconnecting], Awaitable[list[asyncpg.Record]]]
 
 
@@ -84,7 +85,7 @@ class SourceRecords:
 
 
 class Pool:
-    """Runs each statement in its own transaction on a free connection, and waits if all are busy.
+    """Runs each statement or transaction on a free connection, and waits if all are busy.
 
     It connects with the first statement, so that it can be opened while PostgreSQL is unavailable. A pooler is recognized then.
 
@@ -152,6 +153,13 @@ class Pool:
             StoreRefused: PostgreSQL rejects the statement otherwise, for example by a constraint or a policy's function.
             StoreUnavailable: as in `Reconnecting.fetch`, or no connection becomes free in time.
         """
+        return await self._on_one(lambda connection: connection.fetch(statement, *arguments))
+
+    async def transact(self, work: Work[_T]) -> _T:
+        """Run several statements in one transaction, with the errors of `fetch`."""
+        return await self._on_one(lambda connection: connection.transact(work))
+
+    async def _on_one(self, use: Callable[[Reconnecting], Awaitable[_T]]) -> _T:
         await self.prepare()
         try:
             async with asyncio.timeout(self._timeout):
@@ -160,7 +168,7 @@ class Pool:
             raise StoreUnavailable(f"all {self._size} connections are busy") from None
         try:
             with blaming_no_row():
-                return await connection.fetch(statement, *arguments)
+                return await use(connection)
         finally:
             self.release(connection, was_slow=False)
 

@@ -14,11 +14,14 @@ import msgspec
 from ingest.domain.errors import StoreUnavailable
 from ingest.domain.source_name import UNNAMED
 from ingest.store.audit import INSERT, Phase
-from ingest.store.connections.connection import connect
-from ingest.store.connections.translation import StoreDenied, StoreRefused, translated
+from ingest.store.connections.pool import Pool
+from ingest.store.connections.translation import StoreDenied, StoreRefused
 
 # Longer than a batch takes. While the lock waits for a batch, other writers wait behind it.
-_LOCK_TIMEOUT = "5s"
+# With row_security off, statements fail if a policy could hide an order.
+_LOCK = """
+SET LOCAL lock_timeout = '5s'; SET LOCAL row_security = off; LOCK TABLE orders, order_history IN SHARE ROW EXCLUSIVE MODE
+"""
 _ATTEMPTS = 2
 _FORGET_PREVIEWS = """
 UPDATE jobs SET result = NULL
@@ -34,7 +37,7 @@ SELECT NOT EXISTS (SELECT FROM orders WHERE source = $1 AND order_id = ANY ($2::
 
 
 async def erase_rows(
-    dsn: str, order_ids: Sequence[str], *, operation: UUID, actor: str, action: str, source: str = UNNAMED
+    pool: Pool, order_ids: Sequence[str], *, operation: UUID, actor: str, action: str, source: str = UNNAMED
 ) -> int:
     """Erase orders of one source, and record the beginning in the audit log, in one transaction. Returns how many had a row.
 
@@ -44,7 +47,7 @@ async def erase_rows(
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return await _erase(dsn, source, sorted(set(order_ids)), (operation, Phase.BEGUN.value, actor, action))
+            return await _erase(pool, source, sorted(set(order_ids)), (operation, Phase.BEGUN.value, actor, action))
         except StoreDenied as error:
             raise StoreDenied(
                 f"PostgreSQL reports: {error.__cause__}; give the DSN of the tables' owner, or of a role with the rights of"
@@ -57,30 +60,26 @@ async def erase_rows(
     raise AssertionError
 
 
-async def _erase(dsn: str, source: str, ids: list[str], audited: tuple[Any, ...]) -> int:
-    async with connect(dsn) as connection:
-        with translated():
-            async with connection.transaction(isolation="read_committed"):
-                # With row_security off, statements fail if a policy could hide an order.
-                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL row_security = off")
-                await connection.execute("LOCK TABLE orders, order_history IN SHARE ROW EXCLUSIVE MODE")
-                await connection.execute(
-                    "INSERT INTO erased_orders (source, order_id) SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING",
-                    source,
-                    ids,
-                )
-                deleted = await connection.execute(
-                    "DELETE FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
-                )
-                count = int(deleted.rpartition(" ")[2])
-                await connection.execute(
-                    "DELETE FROM order_history WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
-                )
-                await connection.execute(_FORGET_PREVIEWS, source, ids)
-                if not await connection.fetchval(_ALL_ERASED, source, ids):
-                    raise StoreRefused(
-                        "a trigger or a rule keeps rows in orders, or out of erased_orders: nothing was erased"
-                    )
-                selection = msgspec.json.encode({"ids": ids}).decode()
-                await connection.execute(INSERT, *audited, selection, count, source)
-    return count
+async def _erase(pool: Pool, source: str, ids: list[str], audited: tuple[Any, ...]) -> int:
+    async def work(connection: asyncpg.Connection) -> int:
+        await connection.execute(_LOCK)
+        await connection.execute(
+            "INSERT INTO erased_orders (source, order_id) SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING",
+            source,
+            ids,
+        )
+        deleted = await connection.execute(
+            "DELETE FROM orders WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
+        )
+        count = int(deleted.rpartition(" ")[2])
+        await connection.execute(
+            "DELETE FROM order_history WHERE source = $1 AND order_id = ANY ($2::text[])", source, ids
+        )
+        await connection.execute(_FORGET_PREVIEWS, source, ids)
+        if not await connection.fetchval(_ALL_ERASED, source, ids):
+            raise StoreRefused("a trigger or a rule keeps rows in orders, or out of erased_orders: nothing was erased")
+        selection = msgspec.json.encode({"ids": ids}).decode()
+        await connection.execute(INSERT, *audited, selection, count, source)
+        return count
+
+    return await pool.transact(work)

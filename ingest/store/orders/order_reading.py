@@ -34,12 +34,21 @@ def _columns(names: Collection[str]) -> str:
     return ", ".join(f"o.{name}::text" if name in _AS_TEXT else readable(name, "o.") for name in names)
 
 
-_FIND = f"""
-SELECT wanted.order_id AS wanted, e.erased_at, {_columns(_SHOWN)}
+_FIND = """
+SELECT wanted.order_id AS wanted, e.erased_at, {columns}
 FROM unnest($2::text[]) AS wanted (order_id)
 LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = wanted.order_id
 LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
-"""  # noqa: S608  names of our own columns
+"""
+_FIND_WHOLE = _FIND.format(columns=_columns(_SHOWN))
+# PostgreSQL compresses to 1/255 at most, so that the text of such values has at most about 500 kB.
+_IS_SMALL = "pg_column_size(o.lines) + pg_column_size(o.attributes) <= 2000"
+_FIND_SMALL = _FIND.format(
+    columns=", ".join(
+        f"CASE WHEN {_IS_SMALL} THEN o.{name}::text END AS {name}" if name in _JSON else _columns([name])
+        for name in _SHOWN
+    )
+)
 
 
 # Rows that PostgreSQL sorts in a fraction of a second.
@@ -74,11 +83,14 @@ class OrderReader:
 
     async def find(self, order_ids: Collection[str]) -> dict[str, StoredState]:
         """Return the state of each of these orders."""
-        records = await self._pool.fetch(_FIND, self._source, list(order_ids))
+        records = await self._pool.fetch(_FIND_WHOLE, self._source, list(order_ids))
+        return {record["wanted"]: _state(record) for record in records}
+
+    async def find_small(self, order_ids: Collection[str]) -> dict[str, StoredState | None]:
+        """Return the state of each of these orders, or None if its lines and attributes are large, which are not read."""
+        records = await self._pool.fetch(_FIND_SMALL, self._source, list(order_ids))
         return {
-            record["wanted"]: StoredState(
-                None if record["order_id"] is None else _as_json(record, _SHOWN), record["erased_at"]
-            )
+            record["wanted"]: None if record["order_id"] is not None and record["lines"] is None else _state(record)
             for record in records
         }
 
@@ -148,6 +160,10 @@ async def newest_orders(
     return [
         {"source": row["source"], **_as_json(row, _LISTED)} for row in await pool.fetch(statement, *arguments)
     ], is_by_time
+
+
+def _state(record: asyncpg.Record) -> StoredState:
+    return StoredState(None if record["order_id"] is None else _as_json(record, _SHOWN), record["erased_at"])
 
 
 def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers.postgres import PostgresServer
 from ingest.lab.usage import cpu_seconds
+from ingest.store.connections.connection import COMMAND_TIMEOUT
 from ingest.store.connections.pool import Pool
 from ingest.store.orders.erasing import erase_rows
 from ingest.store.orders.order_reading import OrderFilter, OrderReader
@@ -140,7 +141,8 @@ class Measurement:
         return [str(_FIRST + self._random.randrange(self._orders)) for _ in range(count)]
 
     async def _erase(self, order_ids: list[str]) -> None:
-        await erase_rows(self.dsn, order_ids, operation=uuid4(), actor="bench", action="orders.erase")
+        async with Pool.open(self.dsn, size=1, timeout=COMMAND_TIMEOUT) as pool:
+            await erase_rows(pool, order_ids, operation=uuid4(), actor="bench", action="orders.erase")
 
 
 async def filled(server: PostgresServer, name: str, orders: int, partitions: int) -> Measurement:

@@ -12,6 +12,7 @@ from ingest.api.console.pages.orders.chosen_orders import described, filter_in, 
 from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.problems import Problem
+from ingest.api.http.requests import STATE
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.domain.orders.order_filter import OrderPosition
 from ingest.operations.rebuilding.refetch import refetch
@@ -85,8 +86,8 @@ class OrderChangePages(Pages):
     async def _preview(
         self, visit: Visit, template: str, source: str, ids: Sequence[str], *, has_more: bool = False
     ) -> web.StreamResponse:
-        orders = self._sources[source].orders
-        states = await asyncio.gather(*(orders.locate(order_id) for order_id in ids[:_SHOWN]))
+        orders, hold = self._sources[source].orders, visit.request[STATE].hold_large
+        states = await asyncio.gather(*(orders.locate(order_id, hold) for order_id in ids[:_SHOWN]))
         cancel = url(f"{ROOT}/orders/show", source=source, id=ids[0]) if len(ids) == 1 else f"{ROOT}/orders"
         return self._frame.render(
             visit, template, source=source, ids=ids, states=states, has_more=has_more, most=MOST_ORDERS, cancel=cancel

@@ -17,7 +17,7 @@ from ingest.api.console.templating import url
 from ingest.api.http.parameters import cursor_of
 from ingest.api.http.problems import Problem
 from ingest.api.http.reading import reader_of
-from ingest.api.http.requests import while_connected
+from ingest.api.http.requests import STATE, while_connected
 from ingest.domain.orders.order_state import OrderState
 from ingest.operations.audit import record_read
 from ingest.operations.declared import READ_DOCUMENT
@@ -35,7 +35,7 @@ class OrderDetailPages(Pages):
     def pages(self) -> Sequence[Page]:
         """See `Pages`."""
         return [
-            Page("GET", "/orders/show", self._show, "orders.show", is_large=True),
+            Page("GET", "/orders/show", self._show, "orders.show"),
             Page("GET", "/orders/document", self._document, "orders.read", is_large=True),
         ]
 
@@ -44,7 +44,8 @@ class OrderDetailPages(Pages):
         order_id = order_id_in(form)
         before = cursor_in(form, datetime)
         names = sources_in(visit, form, self._sources)
-        locating = asyncio.gather(*(self._sources[name].orders.locate(order_id) for name in names))
+        hold = visit.request[STATE].hold_large
+        locating = asyncio.gather(*(self._sources[name].orders.locate(order_id, hold) for name in names))
         states = await while_connected(visit.request, locating)
         known = [state for state in states if state.is_known]
         if len(known) != 1:
@@ -98,7 +99,7 @@ class OrderDetailPages(Pages):
 def _order(visit: Visit, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored values of an order. Its lines and attributes are decoded."""
     order = visit.caller.sees.order(found["order"])
-    lines, attributes = _decode(order.pop("lines")), order.pop("attributes")
+    lines, attributes = _decode(order["lines"]), order["attributes"]
     if isinstance(attributes, msgspec.Raw):
         attributes = _decode(attributes)
     return {
