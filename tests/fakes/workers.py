@@ -77,8 +77,10 @@ class Workplace:
             yield running
 
     @asynccontextmanager
-    async def run_worker(self, name: str, settings: Settings) -> AsyncIterator[RunningWorker]:
-        """The same with these settings."""
+    async def run_worker(
+        self, name: str, settings: Settings, shared: SharedLimits | None = None
+    ) -> AsyncIterator[RunningWorker]:
+        """The same with these settings. The workers of one process have `shared` limits."""
         queue = self.reach(name, MemoryQueue(self.group, name, keeps_results=settings.results == "on"))
         measured = metrics()
         pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
@@ -89,7 +91,7 @@ class Workplace:
             pace,
             clock=SharedClock(monotonic=now),
         )
-        with SharedLimits.of(settings).of_source() as limits:
+        with (shared or SharedLimits.of(settings)).of_source() as limits:
             source = source_of(settings, {})
             worker = build_worker(settings, source, ports, measured, limits, clock=now, lease_clock=now)
             shutdown = Shutdown(settings.shutdown_grace)
