@@ -15,6 +15,7 @@ from ingest.domain.errors import CredentialFault, Fault, PermanentFault, Throttl
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
+from simulation.quota import CountedRequests
 from simulation.story import Story
 
 # The responses that an API may send for all orders while it fails as a whole.
@@ -74,6 +75,7 @@ class Shop(MemoryUpstream):
         # The times of the versions of each order.
         self._changes: dict[str, list[float]] = {}
         self.given: Fault | bytes | None = None
+        self.requests = CountedRequests(story.rate, story.in_progress, story.latency)
 
     def create(self, order_id: str) -> None:
         """Create an order that does not exist yet."""
@@ -98,6 +100,10 @@ class Shop(MemoryUpstream):
 
     async def respond(self, request: FetchRequest, end: Callable[[], None]) -> Fetched | Failed:
         """Serve a request."""
+        with self.requests.counted():
+            return await self._respond(request, end)
+
+    async def _respond(self, request: FetchRequest, end: Callable[[], None]) -> Fetched | Failed:
         at, order_id = now(), str(request.order_id)
         if self.given is None and order_id.startswith("poison"):
             end()

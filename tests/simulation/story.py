@@ -81,6 +81,8 @@ class Story:
         loss: the share of requests and replies that are lost.
         shows_versions: whether documents and webhooks contain the time of the last change.
         lag: seconds for which the API still shows the former version of a changed order, and does not find a new one.
+        rate: requests per second that the quota of a source permits, or 0 for any number.
+        in_progress: concurrent requests that it permits, or 0 for any number.
     """
 
     seed: int
@@ -94,6 +96,8 @@ class Story:
     loss: float
     shows_versions: bool
     lag: float
+    rate: int
+    in_progress: int
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
@@ -101,7 +105,8 @@ class Story:
             f"seed {self.seed}: {self.sources} sources, {len(self.orders)} orders in each, {self.processes} processes with "
             f"{self.concurrency} in flight, latency {self.latency:g}, response time {self.response_time:g}, "
             f"{self.slow:.0%} slow, loss {self.loss:g}, "
-            f"{'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}"
+            f"{'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}, "
+            f"rate {self.rate}, concurrent requests {self.in_progress}"
         )
         return "\n".join([head, *map(str, self.events)])
 
@@ -117,6 +122,8 @@ DEAD = {
 _FAULTS = (Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES, Kind.REFUSE, Kind.SUPPRESS, Kind.LOCK)
 # Numbers of `simulation.shop.RESPONSES`.
 _RESPONSES = 10
+# A network that delays requests for longer, or a frozen one, shows the API more requests within a time than were sent.
+_CLEAR = 0.01
 # Seconds between two outages of one API. An order that gets the same response twice, with another order delivered between, is at fault.
 _BETWEEN_OUTAGES = 20.0
 
@@ -128,13 +135,15 @@ def story_of(seed: int) -> Story:
     orders = tuple(f"{_kind(random)}-{number}" for number in range(random.randint(1, 40 // sources)))
     processes = random.randint(1, 4)
     shows_versions = random.random() < 0.5
+    latency = random.choice([0.0, 0.01, 0.5])
+    has_quota = latency <= _CLEAR and random.random() < 0.4  # noqa: PLR2004
     events = [
         event for source in range(sources) for event in [*_changes(random, source, orders), *_outages(random, source)]
     ]
     events += [
         Event(
             random.uniform(0, LENGTH),
-            random.choice(_FAULTS),
+            random.choice([fault for fault in _FAULTS if not (has_quota and fault is Kind.FREEZE)]),
             source=random.randrange(sources),
             order=random.choice(orders),
             process=random.randrange(processes),
@@ -149,12 +158,14 @@ def story_of(seed: int) -> Story:
         (*orders, LAST),
         processes,
         random.choice([1, 3, 20]),
-        random.choice([0.0, 0.01, 0.5]),
+        latency,
         random.choice([0.0, 0.1, 2.0]),
         random.choice([0.0, 0.1]),
         random.choice([0.0, 0.0, 0.01, 0.1]),
         shows_versions,
         random.choice([0.0, 0.5, 3.0]) if shows_versions else 0.0,
+        random.choice([0, 5, 20]) if has_quota else 0,
+        random.choice([0, 2, 6]) if has_quota else 0,
         tuple(sorted(events, key=lambda event: event.at)),
     )
 

@@ -10,14 +10,18 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from fakes.leases import MemoryQuota
 from fakes.virtual_time import VirtualTimeLoop, now
 from fakes.workers import RunningWorker, Workplace
 
 from ingest.domain.deliveries.entry_fields import EXPECTED_VERSION
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.flow.ticks import process_number
 from ingest.services.worker_parts import SharedLimits
 from ingest.settings import Settings
+from ingest.upstream.quota.quota import FleetQuota
 from simulation.network import Network
+from simulation.quota import WithinQuota, part_of
 from simulation.shop import RESPONSES, Shop, Table, version_of
 from simulation.story import DEAD, LAST, Event, Kind, Story
 
@@ -43,9 +47,19 @@ class _Source(Workplace):
         self.announced: set[str] = set()
         self.store: Table = Table(name)
         self.upstream: Shop = Shop(story, name, random)
+        self._limits = QuotaLimits(concurrency=story.in_progress).with_rate(story.rate)
+        self.quota = MemoryQuota(self._limits, now)
 
     def reach(self, name: str, port: Any) -> Any:
         return self._reach(name, port)
+
+    def quota_of(self, name: str) -> FleetQuota | None:
+        if not (self._story.rate or self._story.in_progress):
+            return None
+        return part_of(self._limits, self._reach(name, self.quota.member(name)))
+
+    def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
+        return upstream if quota is None else WithinQuota(upstream, quota)
 
     def announce(self, order_id: str) -> None:
         """Enqueue an order as a webhook does."""
@@ -80,6 +94,7 @@ class _Source(Workplace):
         for order_id in sorted({*self.store.rows} - self.announced | {*dead}):
             yield f"{order_id} was never announced"
         yield from self.store.violations
+        yield from self.upstream.requests.violations[:1]
 
     def left(self) -> str:
         """The number of orders in each state."""
@@ -166,9 +181,11 @@ class _World:
             case Kind.REDIS:
                 for each in self._sources:
                     each.group.set_available(is_available=False)
+                    each.quota.is_available = False
                 await asyncio.sleep(event.seconds)
                 for each in self._sources:
                     each.group.set_available(is_available=True)
+                    each.quota.is_available = True
             case Kind.POSTGRES:
                 for each in self._sources:
                     each.store.is_available = False
