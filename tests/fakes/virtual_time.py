@@ -54,7 +54,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual = _Selector()
         super().__init__(self._virtual)
         numbers = count()
-        self.set_task_factory(lambda loop, coroutine, **named: _Task(coroutine, loop=loop, number=next(numbers), **named))
+        self.set_task_factory(
+            lambda loop, coroutine, **named: _Task(coroutine, loop=loop, number=next(numbers), **named)
+        )
 
     def time(self) -> float:
         return self._virtual.now

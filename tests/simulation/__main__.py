@@ -15,7 +15,7 @@ from simulation.story import story_of
 from simulation.world import played
 
 _CHUNK = 5
-_SHOWN_EVERY = 1000
+_SHOWN_EVERY = 100
 
 
 def _play(seed: int) -> tuple[int, list[str]]:
@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play the story of this seed, with the logs of its processes")
     parser.add_argument("--stop", action="store_true", help="stop at the first story with a violation")
     parser.add_argument("--processes", type=int, help="processes that play (one for each core)")
-    parser.add_argument("--planted", action="store_true", help="remove safeguards, and count the stories to a violation")
+    parser.add_argument(
+        "--planted", action="store_true", help="remove safeguards, and count the stories to a violation"
+    )
     options = parser.parse_args()
     if options.planted:
         return try_all(options.seeds, options.processes or os.cpu_count() or 1)

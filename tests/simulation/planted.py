@@ -14,17 +14,17 @@ PLANTED = (
     "canary-before-blame",
     "canary-that-fails-opens",
     "unproven-response-opens",
+    "success-after-the-response",
+    "stop-during-a-canary",
     "second-response-before-a-dead-letter",
     "invalid-document-needs-evidence",
     "api-fault-is-released",
     "attempts-are-limited",
     "poison-message",
+    "possible-poison-is-isolated",
     "expected-version",
     "ack-after-commit",
     "locked-rows-are-left-out",
-    "refused-row-needs-evidence",
-    "refused-rows-are-divided",
-    "suppressing-trigger",
 )
 """Names of safeguards."""
 _STORIES = re.compile(r"^([\d,]+) stories", re.MULTILINE)

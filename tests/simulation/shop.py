@@ -118,7 +118,7 @@ class Shop(MemoryUpstream):
             return _NOT_FOUND
         if kind == "broken":
             return b"[]"
-        if kind == "failing":
+        if kind in {"failing", "poison"}:  # a process that stops already is not killed by poison
             return TransientFault("HTTP 500")
         changes, shown_until = self._changes[order_id], now() - self._story.lag
         shown = [changed_at for changed_at in changes if changed_at <= shown_until]

@@ -136,7 +136,7 @@ def story_of(seed: int) -> Story:
     processes = random.randint(1, 4)
     shows_versions = random.random() < 0.5
     latency = random.choice([0.0, 0.01, 0.5])
-    has_quota = latency <= _CLEAR and random.random() < 0.4  # noqa: PLR2004
+    has_quota = latency <= _CLEAR and random.random() < 0.4
     events = [
         event for source in range(sources) for event in [*_changes(random, source, orders), *_outages(random, source)]
     ]
@@ -191,7 +191,7 @@ def _outages(random: Random, source: int) -> list[Event]:
     """Times in which the API of a shop fails as a whole."""
     events = []
     at = random.choice([0.0, random.uniform(0, LENGTH)])
-    while at < LENGTH and random.random() < 0.7:  # noqa: PLR2004
+    while at < LENGTH and random.random() < 0.7:
         seconds = random.choice([0.01, 0.5, 3, 12, 40])
         events.append(Event(at, Kind.API, source, seconds=seconds, response=random.randrange(_RESPONSES)))
         at += seconds + _BETWEEN_OUTAGES + random.uniform(0, LENGTH / 2)

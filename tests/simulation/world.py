@@ -178,36 +178,30 @@ class _World:
             case Kind.FREEZE:
                 if process := self._processes.get(event.process):
                     self._networks[process.name].frozen_until = now() + event.seconds
+            case _:
+                self._set(event, source, is_failing=True)
+                await asyncio.sleep(event.seconds)
+                self._set(event, source, is_failing=False)
+
+    def _set(self, event: Event, source: _Source, *, is_failing: bool) -> None:
+        """Begin or end a failure."""
+        match event.kind:
             case Kind.REDIS:
                 for each in self._sources:
-                    each.group.set_available(is_available=False)
-                    each.quota.is_available = False
-                await asyncio.sleep(event.seconds)
-                for each in self._sources:
-                    each.group.set_available(is_available=True)
-                    each.quota.is_available = True
+                    each.group.set_available(is_available=not is_failing)
+                    each.quota.is_available = not is_failing
             case Kind.POSTGRES:
                 for each in self._sources:
-                    each.store.is_available = False
-                await asyncio.sleep(event.seconds)
-                for each in self._sources:
-                    each.store.is_available = True
+                    each.store.is_available = not is_failing
             case Kind.API:
-                source.upstream.given = RESPONSES[event.response]()
-                await asyncio.sleep(event.seconds)
-                source.upstream.given = None
+                source.upstream.given = RESPONSES[event.response]() if is_failing else None
             case Kind.REFUSE:
-                source.store.refuses_all = True
-                await asyncio.sleep(event.seconds)
-                source.store.refuses_all = False
+                source.store.refuses_all = is_failing
             case Kind.SUPPRESS:
-                source.store.suppresses = lambda _: True
-                await asyncio.sleep(event.seconds)
-                source.store.suppresses = lambda _: False
+                source.store.suppresses = lambda _: is_failing
             case Kind.LOCK:
-                source.store.locked_ids.add(event.order)
-                await asyncio.sleep(event.seconds)
-                source.store.locked_ids.discard(event.order)
+                change = source.store.locked_ids.add if is_failing else source.store.locked_ids.discard
+                change(event.order)
 
     # -- processes -------------------------------------------------------------------------------------------
 
