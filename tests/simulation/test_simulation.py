@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-STORIES, PARTS = 400, 4
+STORIES, PARTS = 320, 4
 # A story with lost messages and several processes that are killed, stopped and frozen.
 SEED = 70
 
