@@ -7,11 +7,15 @@ call in step.
 import asyncio
 import math
 import os
+from contextvars import ContextVar
 
 # Multiples of the golden ratio spread consecutive numbers evenly, here the processes of a host (Knuth, volume 3, 6.4).
 _GOLDEN = 0.6180339887498949
 # The part of an interval that is too short for a pause. A timer may end slightly early.
 _TOO_SHORT = 0.1
+
+process_number: ContextVar[int] = ContextVar("process_number")
+"""Set by a simulation, which runs several processes in one and repeats their instants. Otherwise, the number is the process ID."""
 
 
 def next_tick(now: float, every: float) -> float:
@@ -21,7 +25,7 @@ def next_tick(now: float, every: float) -> float:
         now: monotonic seconds, as of the event loop.
         every: seconds.
     """
-    phase = os.getpid() * _GOLDEN % 1.0
+    phase = process_number.get(os.getpid()) * _GOLDEN % 1.0
     return (math.ceil(now / every - phase + _TOO_SHORT) + phase) * every
 
 

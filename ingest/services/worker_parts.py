@@ -107,7 +107,9 @@ def build_worker(
     )
     gate = Gate(circuit, pace, ports.controls)
     buffer = BufferLimit(limits.rows, limits.size)
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency, limits.slots, buffer.fitting)
+    scheduler = Scheduler(
+        held, pace, gate, metrics.in_flight, source.concurrency, limits.slots, buffer.fitting, clock=clock
+    )
     recorder = None
     if ports.history is not None:
         recorder = Recorder(ports.history, ports.name, settings.history, heartbeats.leads)

@@ -8,6 +8,7 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any, ParamSpec
 
 P = ParamSpec("P")
@@ -35,12 +36,27 @@ class _Selector(selectors.DefaultSelector):
         return ready
 
 
+class _Task(asyncio.Task[Any]):
+    """Has a place in sets that does not depend on its address in memory."""
+
+    def __init__(self, *arguments: Any, number: int, **named: Any) -> None:
+        self._number = number
+        super().__init__(*arguments, **named)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose `time` is its selector's."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
+        numbers = count()
+        self.set_task_factory(
+            lambda loop, coroutine, **named: _Task(coroutine, loop=loop, number=next(numbers), **named)
+        )
 
     def time(self) -> float:
         return self._virtual.now

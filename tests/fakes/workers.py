@@ -24,6 +24,7 @@ from ingest.settings import Settings, load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import Gauge
+from ingest.upstream.quota.quota import FleetQuota
 
 
 def metrics() -> WorkerMetrics:
@@ -77,19 +78,23 @@ class Workplace:
             yield running
 
     @asynccontextmanager
-    async def run_worker(self, name: str, settings: Settings) -> AsyncIterator[RunningWorker]:
-        """The same with these settings."""
+    async def run_worker(
+        self, name: str, settings: Settings, shared: SharedLimits | None = None
+    ) -> AsyncIterator[RunningWorker]:
+        """The same with these settings. The workers of one process have `shared` limits."""
         queue = self.reach(name, MemoryQueue(self.group, name, keeps_results=settings.results == "on"))
         measured = metrics()
-        pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
+        quota = self.quota_of(name)
+        pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), quota, clock=now)
         ports = Ports(
             Queue(queue, queue, queue, queue),
             self.reach(name, self.store),
-            self.reach(name, self.upstream),
+            self.fetching(self.reach(name, self.upstream), quota),
             pace,
             clock=SharedClock(monotonic=now),
+            shared=() if quota is None else (quota,),
         )
-        with SharedLimits.of(settings).of_source() as limits:
+        with (shared or SharedLimits.of(settings)).of_source() as limits:
             source = source_of(settings, {})
             worker = build_worker(settings, source, ports, measured, limits, clock=now, lease_clock=now)
             shutdown = Shutdown(settings.shutdown_grace)
@@ -98,6 +103,8 @@ class Workplace:
                 yield running
             finally:
                 await running.die()
+                if quota is not None:
+                    await quota.end()
                 if not running.task.cancelled():
                     running.task.result()  # a worker that failed fails its test
 
@@ -105,6 +112,16 @@ class Workplace:
         """The port as a worker reaches it, which may be over a network."""
         del name
         return port
+
+    def quota_of(self, name: str) -> FleetQuota | None:
+        """The worker's part of a quota."""
+        del name
+        return None
+
+    def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
+        """The API within the quota."""
+        del quota
+        return upstream
 
     async def finished(self, within: float = 60.0) -> None:
         """Wait until nothing is left to do."""

@@ -39,7 +39,9 @@ class Network:
         """A port at the other end of the network."""
         return _Remote(self, port)
 
-    async def call(self, effect: Callable[[], Awaitable[Any]], lost: Callable[[], Any]) -> Any:
+    async def call(
+        self, effect: Callable[[], Awaitable[Any]], lost: Callable[[], Any], *, ends_with_caller: bool = False
+    ) -> Any:
         """Make a call.
 
         A request that was sent takes effect even if the process dies before the reply, as on a real server.
@@ -47,13 +49,14 @@ class Network:
         Args:
             effect: the work of the server.
             lost: called for a lost request or reply. It returns the result of the call, or raises an error.
+            ends_with_caller: whether the server notices that a connection was closed.
         """
         if self.is_cut or self._is_lost():
             await self._travel()
             return lost()
         working = asyncio.ensure_future(self._arrive(effect))
         working.add_done_callback(_retrieve)
-        result = await asyncio.shield(working)
+        result = await (working if ends_with_caller else asyncio.shield(working))
         await self._travel()
         return lost() if self.is_cut or self._is_lost() else result
 
@@ -92,7 +95,7 @@ class _Remote:
     async def _fetch(self, method: Callable[..., Awaitable[Any]], request: FetchRequest) -> Any:
         sent_at = now()
         failed = Failed(TransientFault("the connection was lost"), Exchange((request,), sent_at))
-        result = await self._network.call(lambda: method(request), lambda: failed)
+        result = await self._network.call(lambda: method(request), lambda: failed, ends_with_caller=True)
         if isinstance(result, Fetched):
             # A client notes the time before it sends a request.
             result = msgspec.structs.replace(result, requested_at=datetime.fromtimestamp(sent_at, UTC))

@@ -29,6 +29,16 @@ class Kind(Enum):
     """PostgreSQL is unavailable for `seconds`."""
     API = auto()
     """For `seconds`, the API sends the response number `response` for each order."""
+    REFUSE = auto()
+    """For `seconds`, a new constraint of the table rejects all rows."""
+    SUPPRESS = auto()
+    """For `seconds`, a trigger of the table suppresses all rows."""
+    LOCK = auto()
+    """For `seconds`, another session has locked the row of the order `order`."""
+
+
+_OF_ALL = {Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES}
+"""Events that concern all sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class Event:
 
     at: float
     kind: Kind
+    source: int = 0
     order: str = ""
     process: int = 0
     seconds: float = 0.0
@@ -45,6 +56,7 @@ class Event:
 
     def __str__(self) -> str:
         names = {
+            "source": None if self.kind in _OF_ALL else str(self.source),
             "order": self.order,
             "process": self.process if self.kind in {Kind.KILL, Kind.STOP, Kind.FREEZE} else None,
             "seconds": f"{self.seconds:.1f}" if self.seconds else None,
@@ -59,77 +71,128 @@ class Story:
     """One story.
 
     Attributes:
-        orders: the orders of the shop. Names that begin with `missing` or `broken` are no orders.
+        sources: number of sources. Each has orders with these IDs, and contents of its own.
+        orders: the orders of each shop. The first part of a name is what happens to the order, see `DEAD`.
         processes: number of processes.
         concurrency: orders in flight of each process.
         latency: the longest time of each way in the network, in seconds.
         response_time: seconds that the API takes for a response.
+        slow: the share of requests that take ten times as long.
         loss: the share of requests and replies that are lost.
         shows_versions: whether documents and webhooks contain the time of the last change.
-        lag: seconds for which the API still shows the former version of a changed order.
+        lag: seconds for which the API still shows the former version of a changed order, and does not find a new one.
+        rate: requests per second that the quota of a source permits, or 0 for any number.
+        in_progress: concurrent requests that it permits, or 0 for any number.
     """
 
     seed: int
+    sources: int
     orders: tuple[str, ...]
     processes: int
     concurrency: int
     latency: float
     response_time: float
+    slow: float
     loss: float
     shows_versions: bool
     lag: float
+    rate: int
+    in_progress: int
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
         head = (
-            f"seed {self.seed}: {len(self.orders)} orders, {self.processes} processes with {self.concurrency} in flight,"
-            f" latency {self.latency:g}, response time {self.response_time:g}, loss {self.loss:g},"
-            f" {'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}"
+            f"seed {self.seed}: {self.sources} sources, {len(self.orders)} orders in each, {self.processes} processes with "
+            f"{self.concurrency} in flight, latency {self.latency:g}, response time {self.response_time:g}, "
+            f"{self.slow:.0%} slow, loss {self.loss:g}, "
+            f"{'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}, "
+            f"rate {self.rate}, concurrent requests {self.in_progress}"
         )
         return "\n".join([head, *map(str, self.events)])
 
 
-_FAULTS = (Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES, Kind.API)
-# Numbers of `simulation.world.RESPONSES`.
+DEAD = {
+    "missing": "not_found",
+    "broken": "invalid_order",
+    "failing": "attempts_exhausted",
+    "refused": "unstorable",
+    "poison": "max_deliveries",
+}
+"""The usual reason of the dead letters of the orders whose name begins so. Every other order is stored."""
+_FAULTS = (Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES, Kind.REFUSE, Kind.SUPPRESS, Kind.LOCK)
+# Numbers of `simulation.shop.RESPONSES`.
 _RESPONSES = 10
+# A network that delays requests for longer, or a frozen one, shows the API more requests within a time than were sent.
+_CLEAR = 0.01
+# Seconds between two outages of one API. An order that gets the same response twice, with another order delivered between, is at fault.
+_BETWEEN_OUTAGES = 20.0
 
 
 def story_of(seed: int) -> Story:
     """The story of a seed."""
     random = Random(seed)
-    orders = tuple(
-        f"{random.choices(['order', 'missing', 'broken'], [0.9, 0.05, 0.05])[0]}-{number}"
-        for number in range(random.randint(1, 40))
-    )
+    sources = random.choice([1, 1, 2])
+    orders = tuple(f"{_kind(random)}-{number}" for number in range(random.randint(1, 40 // sources)))
     processes = random.randint(1, 4)
     shows_versions = random.random() < 0.5
-    events = [Event(random.uniform(0, LENGTH), Kind.ANNOUNCE, order) for order in orders]
-    changing = [order for order in orders if order.startswith("order")]
-    for _ in range(random.randint(0, 2 * len(changing))):
-        kind = random.choice([Kind.ANNOUNCE, Kind.CHANGE])
-        events.append(
-            Event(random.uniform(0, LENGTH), kind, random.choice(changing), seconds=random.choice([0, 0, 0.001, 1, 30]))
-        )
+    latency = random.choice([0.0, 0.01, 0.5])
+    has_quota = latency <= _CLEAR and random.random() < 0.4
+    events = [
+        event for source in range(sources) for event in [*_changes(random, source, orders), *_outages(random, source)]
+    ]
     events += [
         Event(
             random.uniform(0, LENGTH),
-            random.choice(_FAULTS),
+            random.choice([fault for fault in _FAULTS if not (has_quota and fault is Kind.FREEZE)]),
+            source=random.randrange(sources),
+            order=random.choice(orders),
             process=random.randrange(processes),
             seconds=random.choice([0.01, 0.5, 3, 12, 40]),
-            response=random.randrange(_RESPONSES),
             is_same_name=random.random() < 0.5,
         )
         for _ in range(random.randint(0, 8))
     ]
     return Story(
         seed,
+        sources,
         (*orders, LAST),
         processes,
         random.choice([1, 3, 20]),
-        random.choice([0.0, 0.01, 0.5]),
+        latency,
         random.choice([0.0, 0.1, 2.0]),
+        random.choice([0.0, 0.1]),
         random.choice([0.0, 0.0, 0.01, 0.1]),
         shows_versions,
         random.choice([0.0, 0.5, 3.0]) if shows_versions else 0.0,
+        random.choice([0, 5, 20]) if has_quota else 0,
+        random.choice([0, 2, 6]) if has_quota else 0,
         tuple(sorted(events, key=lambda event: event.at)),
     )
+
+
+def _kind(random: Random) -> str:
+    return random.choices(["order", *DEAD], [0.88, 0.04, 0.04, 0.01, 0.02, 0.01])[0]
+
+
+def _changes(random: Random, source: int, orders: tuple[str, ...]) -> list[Event]:
+    """Webhooks and changes of the orders of a shop. Some changes follow within a second."""
+    events = [Event(random.uniform(0, LENGTH), Kind.ANNOUNCE, source, order) for order in orders]
+    changing = [order for order in orders if order.startswith("order")]
+    for _ in range(random.randint(0, 2 * len(changing))):
+        at, order = random.uniform(0, LENGTH), random.choice(changing)
+        for _ in range(random.choice([1, 1, 2])):
+            kind, seconds = random.choice([Kind.ANNOUNCE, Kind.CHANGE]), random.choice([0, 0, 0.001, 1, 30])
+            events.append(Event(at, kind, source, order, seconds=seconds))
+            at += random.uniform(0, 1)
+    return events
+
+
+def _outages(random: Random, source: int) -> list[Event]:
+    """Times in which the API of a shop fails as a whole."""
+    events = []
+    at = random.choice([0.0, random.uniform(0, LENGTH)])
+    while at < LENGTH and random.random() < 0.7:
+        seconds = random.choice([0.01, 0.5, 3, 12, 40])
+        events.append(Event(at, Kind.API, source, seconds=seconds, response=random.randrange(_RESPONSES)))
+        at += seconds + _BETWEEN_OUTAGES + random.uniform(0, LENGTH / 2)
+    return events

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-STORIES, PARTS = 1000, 4
+STORIES, PARTS = 320, 4
+# A story with lost messages and several processes that are killed, stopped and frozen.
+SEED = 70
 
 
 @pytest.mark.timeout(600)
@@ -26,3 +28,14 @@ def test_every_order_ends_as_guaranteed_whatever_happens(part: int) -> None:
     # A failure shows the stories with their seeds.
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert f"{count:,} stories" in done.stdout
+
+
+def test_a_story_takes_the_same_course_in_each_process() -> None:
+    def course(seed: int) -> str:
+        command = [sys.executable, "-m", "simulation", f"--seed={seed}"]
+        return subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+    courses = [course(SEED) for _ in range(2)]
+
+    assert courses[0].startswith("course ")
+    assert courses[0] == courses[1]

@@ -5,169 +5,171 @@ import random as shared_random
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
 
-from fakes.store import MemoryStore
-from fakes.upstream import MemoryUpstream, document, response
-from fakes.virtual_time import VirtualTimeLoop, now, until
+from fakes.leases import MemoryQuota
+from fakes.virtual_time import VirtualTimeLoop, now
 from fakes.workers import RunningWorker, Workplace
 
-from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.entry_fields import EXPECTED_VERSION
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
-from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.fetch.result import Failed, Fetched
-from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.fetch.quota import QuotaLimits
+from ingest.flow.ticks import process_number
+from ingest.services.worker_parts import SharedLimits
 from ingest.settings import Settings
+from ingest.upstream.quota.quota import FleetQuota
 from simulation.network import Network
-from simulation.story import LAST, Event, Kind, Story
+from simulation.quota import WithinQuota, part_of
+from simulation.shop import RESPONSES, Shop, Table, version_of
+from simulation.story import DEAD, LAST, Event, Kind, Story
 
-# The responses that an API may send for all orders while it fails as a whole.
-RESPONSES: tuple[Callable[[], Fault | bytes], ...] = (
-    lambda: TransientFault("connection refused", reached=False),
-    lambda: TransientFault("HTTP 503"),
-    lambda: TransientFault("HTTP 500"),
-    lambda: CredentialFault("HTTP 401"),
-    lambda: ThrottledFault("HTTP 429"),
-    lambda: ThrottledFault("HTTP 429", 5.0),
-    lambda: TransportFault("our client failed"),
-    lambda: PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"),
-    lambda: PermanentFault(DeadReason.REJECTED, "HTTP 400"),
-    lambda: b"<html>maintenance</html>",
-)
-# The longest pause between two tries is five minutes.
-_DRAINED_WITHIN = 3600.0
+# The longest pause between two tries is five minutes, and an order is tried ten times.
+_DRAINED_WITHIN = 7200.0
 _STOPPED_WITHIN = 120.0
-# Of orders that do not exist or have no document. An API that fails as a whole may send another of these responses.
-_REASONS = {"not_found", "invalid_order", "rejected"}
+# While orders are left, the last one changes so often. Without deliveries and rows, no failure is attributed to an order.
+_CHANGES_EVERY = 20.0
+# Of a poison message, after which another process starts.
+_POISONED_FOR = 1.0
+# An API that fails as a whole may send another of these responses for an order that has failed for a reason of its own.
+_ALWAYS_POSSIBLE = {"not_found", "invalid_order", "rejected"}
 
 
-class _Store(MemoryStore):
-    """Records rows that an older version replaced."""
+class _Source(Workplace):
+    """The queue, the table and the shop of one source."""
 
-    def __init__(self) -> None:
+    def __init__(self, story: Story, name: str, random: Random, reach: Callable[[str, Any], Any]) -> None:
         super().__init__()
-        self.went_back: list[str] = []
-
-    def _store_one(self, row: OrderRow) -> Any:
-        before = self.rows.get(row.order_id)
-        effect = super()._store_one(row)
-        if before is not None and version_of(self.rows[row.order_id]) < version_of(before):
-            self.went_back.append(row.order_id)
-        return effect
-
-
-class _Shop(MemoryUpstream):
-    """Serves each order in its version, and the former version for a while after a change.
-
-    Attributes:
-        given: the response to every request, or None for the usual responses.
-    """
-
-    def __init__(self, story: Story) -> None:
-        super().__init__(now)
         self._story = story
-        # The times of the versions of each order.
-        self._changes: dict[str, list[float]] = {order: [now() - 1] for order in story.orders}
-        self.given: Fault | bytes | None = None
+        self._reach = reach
+        self.name = name
+        self.announced: set[str] = set()
+        self.store: Table = Table(name)
+        self.upstream: Shop = Shop(story, name, random)
+        self._limits = QuotaLimits(concurrency=story.in_progress).with_rate(story.rate)
+        self.quota = MemoryQuota(self._limits, now)
+
+    def reach(self, name: str, port: Any) -> Any:
+        return self._reach(name, port)
+
+    def quota_of(self, name: str) -> FleetQuota | None:
+        if not (self._story.rate or self._story.in_progress):
+            return None
+        return part_of(self._limits, self._reach(name, self.quota.member(name)))
+
+    def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
+        return upstream if quota is None else WithinQuota(upstream, quota)
+
+    def announce(self, order_id: str) -> None:
+        """Enqueue an order as a webhook does."""
+        fields = {}
+        self.upstream.create(order_id)
+        if self._story.shows_versions and order_id.partition("-")[0] not in {"missing", "broken", "failing"}:
+            fields[EXPECTED_VERSION.decode()] = self.upstream.expected_version(order_id)
+        self.group.add(order_id, **fields)
+        self.announced.add(order_id)
 
     def change(self, order_id: str) -> None:
-        """Give the order its next version."""
-        self._changes[order_id].append(max(now(), self._changes[order_id][-1] + 0.001))
+        """Give an order its next version."""
+        (self.upstream.change if order_id in self.announced else self.upstream.create)(order_id)
 
-    def version(self, order_id: str) -> int:
-        """The number of the current version."""
-        return len(self._changes[order_id])
+    def violations(self) -> Iterator[str]:
+        """A line for each order whose end contradicts a guarantee."""
+        dead: dict[str, set[str]] = {}
+        for letter in self.group.dead:
+            dead.setdefault(str(letter.order_id), set()).add(letter.reason.value)
+        for order_id in sorted(self.announced):
+            row, reasons = self.store.rows.get(order_id), dead.pop(order_id, set())
+            usual = DEAD.get(order_id.partition("-")[0])
+            if usual is not None:
+                if row is not None or not reasons or reasons - _ALWAYS_POSSIBLE - {usual}:
+                    yield f"{order_id} has the dead letters {sorted(reasons)}"
+            elif row is None:
+                yield f"{order_id} is lost, with the dead letters {sorted(reasons)}"
+            elif reasons:
+                yield f"{order_id} is stored, and was blamed: {sorted(reasons)}"
+            elif version_of(row) != self.upstream.version(order_id):
+                yield f"{order_id} is stored in {row.status}, not version {self.upstream.version(order_id)}"
+        for order_id in sorted({*self.store.rows} - self.announced | {*dead}):
+            yield f"{order_id} was never announced"
+        yield from self.store.violations
+        yield from self.upstream.requests.violations[:1]
 
-    def expected_version(self, order_id: str) -> bytes:
-        """The time of the current version in a webhook, in microseconds."""
-        return b"%d" % round(_time(self._changes[order_id][-1]).timestamp() * 1_000_000)
-
-    async def _answer(self, request: FetchRequest) -> Fetched | Failed:
-        at = now()
-        given = self._given(str(request.order_id)) if self.given is None else self.given
-        await asyncio.sleep(self._story.response_time)
-        return response(request, given, _time(at), at)
-
-    def _given(self, order_id: str) -> Fault | bytes:
-        if order_id.startswith("missing"):
-            return PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")
-        if order_id.startswith("broken"):
-            return b"[]"
-        changes = self._changes[order_id]
-        shown = [changed_at for changed_at in changes[1:] if changed_at <= now() - self._story.lag]
-        body = document(order_id, f"version {1 + len(shown)}")
-        if self._story.shows_versions:
-            body = b'%s,"updated_at":"%s"}' % (body[:-1], _time([changes[0], *shown][-1]).isoformat().encode())
-        return body
-
-
-def version_of(row: OrderRow) -> int:
-    """The number of a stored version."""
-    return int(row.status.removeprefix("version "))
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    def left(self) -> str:
+        """The number of orders in each state."""
+        group = self.group
+        return f"{len(group.undelivered)} new, {len(group.pending)} pending, {len(group.waiting)} to be retried"
 
 
 @dataclass
 class _Process:
     name: str
-    network: Network
-    worker: RunningWorker
+    workers: list[RunningWorker]
     resources: AsyncExitStack
 
 
-class _World(Workplace):
+class _World:
     def __init__(self, story: Story) -> None:
-        super().__init__()
         self._story = story
-        self._random = Random(story.seed)
+        self.random = Random(story.seed)
         self._networks: dict[str, Network] = {}
         self._settings = Settings.model_construct(concurrency=story.concurrency)
         self._processes: dict[int, _Process] = {}
-        self._names = count(1)
+        self._ids = count(1)
         self._violations: list[str] = []
-        self._announced: set[str] = set()
-        self.store: _Store = _Store()
-        self.upstream: _Shop = _Shop(story)
+        self._sources = [
+            _Source(story, f"source-{number}", self.random, self._reach) for number in range(story.sources)
+        ]
 
-    def reach(self, name: str, port: Any) -> Any:
+    def _reach(self, name: str, port: Any) -> Any:
+        if isinstance(port, Shop):
+            port = port.as_seen_by(partial(self._poison, name))
         return self._networks[name].reach(port)
 
     async def play(self) -> list[str]:
         """Perform the story, let everything work again, and return the violations."""
         story, began = self._story, now()
-        for number in range(story.processes):
-            await self._start(number)
-        async with asyncio.TaskGroup() as events:
+        async with asyncio.TaskGroup() as self._tasks:
+            for number in range(story.processes):
+                await self._start(number)
+            events = []
             for event in story.events:
                 await asyncio.sleep(max(0.0, began + event.at - now()))
-                events.create_task(self._happen(event))
-        # Without an order that the API delivers, no failure is attributed to an order.
-        self._announce(LAST)
-        try:
-            await until(self.group.is_empty, _DRAINED_WITHIN)
-        except AssertionError:
-            self._violations.append(f"still queued an hour after the last event: {self._left()}")
+                events.append(self._tasks.create_task(self._happen(event, self._sources[event.source])))
+            for happening in events:
+                await happening
+            await self._drain()
         for number in list(self._processes):
             await self._stop(self._processes.pop(number))
-        return [*self._violations, *self._wrong_ends()]
+        ends = [f"{source.name}: {line}" for source in self._sources for line in source.violations()]
+        return [*self._violations, *ends]
+
+    async def _drain(self) -> None:
+        """Wait until no order is left, while the last one changes now and then."""
+        ends_at, changes_at = now() + _DRAINED_WITHIN, now()
+        while now() == changes_at or not all(source.group.is_empty() for source in self._sources):
+            if now() >= ends_at:
+                left = "; ".join(source.left() for source in self._sources)
+                self._violations.append(f"still queued two hours after the last event: {left}")
+                return
+            if now() >= changes_at:
+                changes_at = now() + _CHANGES_EVERY
+                for source in self._sources:
+                    source.change(LAST)
+                    source.announce(LAST)
+            await asyncio.sleep(0.1)
 
     # -- events ----------------------------------------------------------------------------------------------
 
-    async def _happen(self, event: Event) -> None:
+    async def _happen(self, event: Event, source: _Source) -> None:
         match event.kind:
             case Kind.ANNOUNCE:
-                self._announce(event.order)
+                source.announce(event.order)
             case Kind.CHANGE:
-                self.upstream.change(event.order)
+                source.change(event.order)
                 await asyncio.sleep(event.seconds)
-                self._announce(event.order)
+                source.announce(event.order)
             case Kind.KILL | Kind.STOP:
                 if process := self._processes.pop(event.process, None):
                     await (self._kill if event.kind is Kind.KILL else self._stop)(process)
@@ -175,44 +177,63 @@ class _World(Workplace):
                     await self._start(event.process, process.name if event.is_same_name else None)
             case Kind.FREEZE:
                 if process := self._processes.get(event.process):
-                    process.network.frozen_until = now() + event.seconds
-            case Kind.REDIS:
-                self.group.set_available(is_available=False)
+                    self._networks[process.name].frozen_until = now() + event.seconds
+            case _:
+                self._set(event, source, is_failing=True)
                 await asyncio.sleep(event.seconds)
-                self.group.set_available(is_available=True)
-            case Kind.POSTGRES:
-                self.store.is_available = False
-                await asyncio.sleep(event.seconds)
-                self.store.is_available = True
-            case Kind.API:
-                self.upstream.given = RESPONSES[event.response]()
-                await asyncio.sleep(event.seconds)
-                self.upstream.given = None
+                self._set(event, source, is_failing=False)
 
-    def _announce(self, order_id: str) -> None:
-        fields = {}
-        if self._story.shows_versions and order_id.startswith("order"):
-            fields[EXPECTED_VERSION.decode()] = self.upstream.expected_version(order_id)
-        self.group.add(order_id, **fields)
-        self._announced.add(order_id)
+    def _set(self, event: Event, source: _Source, *, is_failing: bool) -> None:
+        """Begin or end a failure."""
+        match event.kind:
+            case Kind.REDIS:
+                for each in self._sources:
+                    each.group.set_available(is_available=not is_failing)
+                    each.quota.is_available = not is_failing
+            case Kind.POSTGRES:
+                for each in self._sources:
+                    each.store.is_available = not is_failing
+            case Kind.API:
+                source.upstream.given = RESPONSES[event.response]() if is_failing else None
+            case Kind.REFUSE:
+                source.store.refuses_all = is_failing
+            case Kind.SUPPRESS:
+                source.store.suppresses = lambda _: is_failing
+            case Kind.LOCK:
+                change = source.store.locked_ids.add if is_failing else source.store.locked_ids.discard
+                change(event.order)
 
     # -- processes -------------------------------------------------------------------------------------------
 
     async def _start(self, number: int, name: str | None = None) -> None:
-        name = name or f"process-{next(self._names)}"
-        network = self._networks[name] = Network(self._random, self._story.latency, self._story.loss)
+        id_number = next(self._ids)
+        name = name or f"process-{id_number}"
+        process_number.set(id_number)
+        self._networks[name] = Network(self.random, self._story.latency, self._story.loss)
+        limits = SharedLimits.of(self._settings)
         async with AsyncExitStack() as stack:
-            worker = await stack.enter_async_context(self.run_worker(name, self._settings))
-            self._processes[number] = _Process(name, network, worker, stack.pop_all())
+            workers = [
+                await stack.enter_async_context(source.run_worker(name, self._settings, limits))
+                for source in self._sources
+            ]
+            self._processes[number] = _Process(name, workers, stack.pop_all())
+
+    def _poison(self, name: str) -> None:
+        for number, process in self._processes.items():
+            if process.name == name:
+                self._networks[name].is_cut = True
+                event = Event(now(), Kind.KILL, process=number, seconds=_POISONED_FOR)
+                self._tasks.create_task(self._happen(event, self._sources[0]))
 
     async def _kill(self, process: _Process) -> None:
-        process.network.is_cut = True
+        self._networks[process.name].is_cut = True
         await self._end(process)
 
     async def _stop(self, process: _Process) -> None:
-        process.worker.shutdown.request("story")
-        ended, _ = await asyncio.wait([process.worker.task], timeout=_STOPPED_WITHIN)
-        if not ended:
+        for worker in process.workers:
+            worker.shutdown.request("story")
+        _, running = await asyncio.wait([worker.task for worker in process.workers], timeout=_STOPPED_WITHIN)
+        if running:
             self._violations.append(f"{process.name} did not stop within {_STOPPED_WITHIN:.0f} s")
         await self._end(process)
 
@@ -222,40 +243,28 @@ class _World(Workplace):
         except Exception as error:  # noqa: BLE001  any error of a process is a violation
             self._violations.append(f"{process.name} failed: {error!r}")
 
-    # -- the end ---------------------------------------------------------------------------------------------
 
-    def _wrong_ends(self) -> Iterator[str]:
-        """A line for each order whose end contradicts a guarantee."""
-        dead: dict[str, set[str]] = {}
-        for letter in self.group.dead:
-            dead.setdefault(str(letter.order_id), set()).add(letter.reason.value)
-        for order_id in sorted(self._announced):
-            row, reasons = self.store.rows.get(order_id), dead.pop(order_id, set())
-            if not order_id.startswith("order"):
-                if row is not None or not reasons or reasons - _REASONS:
-                    yield f"{order_id} has the dead letters {sorted(reasons)}"
-            elif row is None:
-                yield f"{order_id} is lost, with the dead letters {sorted(reasons)}"
-            elif reasons:
-                yield f"{order_id} is stored, and was blamed: {sorted(reasons)}"
-            elif version_of(row) != self.upstream.version(order_id):
-                yield f"{order_id} is stored in {row.status}, not version {self.upstream.version(order_id)}"
-        for order_id in sorted({*self.store.rows} - self._announced | {*dead}):
-            yield f"{order_id} was never announced"
-        for order_id in self.store.went_back:
-            yield f"{order_id} went back to an older version"
+@dataclass(frozen=True)
+class End:
+    """The end of a story.
 
-    def _left(self) -> str:
-        group = self.group
-        return f"{len(group.undelivered)} new, {len(group.pending)} pending, {len(group.waiting)} to be retried"
+    Attributes:
+        violations: a line for each.
+        course: differs if the story took another course.
+    """
+
+    violations: list[str]
+    course: str
 
 
-def violations(story: Story) -> list[str]:
-    """Perform a story, and return its violations. The same story takes the same course each time."""
+def played(story: Story) -> End:
+    """Perform a story. The same story takes the same course each time."""
     shared_random.seed(story.seed)
 
-    async def run() -> list[str]:
-        return await _World(story).play()
+    async def run() -> End:
+        world = _World(story)
+        found = await world.play()
+        return End(found, f"{now():.6f}-{world.random.random():.6f}-{shared_random.random():.6f}")
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(run())

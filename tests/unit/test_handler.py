@@ -593,6 +593,19 @@ async def test_an_older_document_than_shown_is_fetched_again_and_then_stored_and
     assert counted == [60.0]
 
 
+@pytest.mark.parametrize(
+    ("document", "shown", "outcome"),
+    [("10:00:00.250", 500_000, Retry), ("10:00:00.250", 250_900, Store), ("10:00:00.250100", 250_900, Retry)],
+)
+async def test_an_older_document_of_the_same_second_is_fetched_again(
+    document: str, shown: int, outcome: type[Outcome]
+) -> None:
+    body = VERSIONED.replace(b"10:00:00", document.encode())
+    version = datetime(2026, 1, 29, 10, 0, 0, shown, tzinfo=UTC)
+
+    assert isinstance(await handler(Answering(body)).handle(expected(0.0, version)), outcome)
+
+
 async def test_a_list_that_always_shows_other_times_than_the_documents_costs_no_further_requests() -> None:
     of_source, shown = handler(Answering(VERSIONED)), datetime(2026, 1, 29, 11, tzinfo=UTC)
 

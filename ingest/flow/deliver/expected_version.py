@@ -45,8 +45,7 @@ class ExpectedVersions:
         if (expected := delivery.expected_version()) is None:
             return None
         versions = [order.updated_at for order in store.orders if order.updated_at is not None]
-        # Many documents contain whole seconds only.
-        if not versions or max(versions) >= expected.replace(microsecond=0):
+        if not versions or max(versions) >= _in_the_unit_of(max(versions), expected):
             self._outdated = 0 if versions else self._outdated
             return None
         error = f"the document is of {_shown(max(versions))}, and a webhook or a list shows {_shown(expected)}"
@@ -66,5 +65,13 @@ class ExpectedVersions:
         return Retry(self._draw(pause / 2, pause), delivery.attempt, reason, error)
 
 
+def _in_the_unit_of(version: datetime, expected: datetime) -> datetime:
+    """The expected time without the digits that documents lack. Many contain whole seconds or milliseconds only."""
+    if not version.microsecond:
+        return expected.replace(microsecond=0)
+    unit = 1 if version.microsecond % 1000 else 1000
+    return expected.replace(microsecond=expected.microsecond // unit * unit)
+
+
 def _shown(moment: datetime) -> str:
-    return f"{moment:%FT%TZ}"
+    return f"{moment:%FT%T.%fZ}"

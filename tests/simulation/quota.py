@@ -1,0 +1,90 @@
+"""The quota of one source: each process takes its turns as in production, and the API counts the requests of all of them."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fakes.virtual_time import now
+from fakes.workers import metrics
+
+from ingest.domain.errors import NotSent
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.quota import QuotaLimits
+from ingest.domain.fetch.result import Failed, Fetched
+from ingest.upstream.quota.quota import FleetQuota, QuotaLeases
+from ingest.upstream.session import utc_now
+
+LONGEST = 30.0
+"""Seconds after which a request has ended."""
+
+
+class CountedRequests:
+    """The requests of all processes at the API.
+
+    Requests arrive closer together than they were sent, by the time in the network.
+
+    Args:
+        rate: requests per second, or 0 for any number.
+        concurrency: concurrent requests, or 0 for any number.
+        latency: the longest time of a request in the network, in seconds.
+    """
+
+    def __init__(self, rate: int, concurrency: int, latency: float) -> None:
+        self._rate = rate
+        self._concurrency = concurrency
+        self._window = 1.0 - latency
+        self._begun: deque[float] = deque()
+        self._in_progress = 0
+        self.violations: list[str] = []
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request while the block runs."""
+        at = now()
+        self._begun.append(at)
+        while self._begun[0] <= at - self._window:
+            self._begun.popleft()
+        self._in_progress += 1
+        if self._rate and len(self._begun) > self._rate:
+            self.violations.append(f"{len(self._begun)} requests within {self._window:g} s")
+        if self._concurrency and self._in_progress > self._concurrency:
+            self.violations.append(f"{self._in_progress} concurrent requests")
+        try:
+            yield
+        finally:
+            self._in_progress -= 1
+
+
+class WithinQuota:
+    """An API whose requests take their turns.
+
+    Args:
+        upstream: the API.
+        quota: the part of one process.
+    """
+
+    def __init__(self, upstream: Any, quota: FleetQuota) -> None:
+        self._upstream = upstream
+        self._quota = quota
+
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        """Send a request in its turn."""
+        try:
+            await self._quota.acquire()
+        except NotSent as fault:
+            return Failed(fault, Exchange((request,), now()))
+        try:
+            return await self._upstream.fetch(request)
+        finally:
+            self._quota.release()
+
+    fetch_once = fetch
+
+
+def part_of(limits: QuotaLimits, leases: QuotaLeases) -> FleetQuota:
+    """The part of one process. `leases` is its way to the server."""
+    own = metrics()
+    return FleetQuota(
+        leases, limits, LONGEST, own.rate_limit_wait, own.upstream_quota, utc_now, lambda _: None, clock=now
+    )
