@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import psutil
 from proxy import Proxy
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from support import eventually
 
@@ -27,6 +28,7 @@ _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.
 _UNTIL_HELD = 120.0
 _WIDE_AT_ONCE = 4
+_FOREIGN_KEY = "another-program"
 _WIDTHS = (5_000, 20_000)
 _NO_RATES = {
     "error_rate": 0.0,
@@ -36,9 +38,7 @@ _NO_RATES = {
     "hang_rate": 0.0,
 }
 _PLAUSIBLE: list[dict[str, object]] = [
-    {"down": "page"},
     {"down": "empty"},
-    {"down": "404"},
     _NO_RATES | {"error_rate": 1.0, "error_status": 400},
     _NO_RATES | {"error_rate": 1.0, "error_status": 422},
     _NO_RATES | {"wrong_type_rate": 1.0},
@@ -86,6 +86,8 @@ class Faults:
             Kind.API_500: lambda fault: self._behave(fault, error_rate=1.0, **_without("error_rate")),
             Kind.API_503: lambda fault: self._behave(fault, down="503"),
             Kind.API_401: lambda fault: self._behave(fault, token="changed"),
+            Kind.API_404: lambda fault: self._behave(fault, down="404"),
+            Kind.API_PAGE: lambda fault: self._behave(fault, down="page"),
             Kind.API_PLAUSIBLE: lambda fault: self._behave(fault, **Random(fault.choice).choice(_PLAUSIBLE)),
             Kind.API_HANGS: lambda fault: self._behave(fault, hang_rate=1.0, **_without("hang_rate")),
             Kind.API_THROTTLES: lambda fault: self._behave(fault, rate_limit=20.0),
@@ -94,6 +96,7 @@ class Faults:
             Kind.API_SLOW: lambda fault: self._slow(self._shop(fault).proxy, fault),
             Kind.FOREIGN_DELETION: self._delete_consumer,
             Kind.FOREIGN_WIDE: self._add_wide,
+            Kind.FOREIGN_COMMANDS: lambda fault: eventually(lambda: self._send_commands(fault), within=_UNTIL_HELD),
         }
 
     async def strike(self, fault: Fault) -> None:
@@ -218,6 +221,22 @@ class Faults:
             orders.note_foreign(name, certain=False)
         else:
             orders.note_foreign(name, certain=True)
+
+    async def _send_commands(self, fault: Fault) -> str | None:
+        """Use keys of another program, and what all programs share. None if Redis does not respond."""
+        with suppress(RedisError, OSError):
+            async with control_client(self._stage.redis.straight_url) as redis:
+                await redis.xadd(_FOREIGN_KEY, {"order_id": "1"})
+                await redis.xtrim(_FOREIGN_KEY, maxlen=0)
+                await redis.delete(_FOREIGN_KEY)
+            server = _pick(await self._stage.redis.primaries(), fault).server
+            async with Redis.from_url(server.url) as redis:
+                await redis.config_set("slowlog-max-len", 64)
+                await redis.config_resetstat()
+                await redis.script_flush()
+                killed = await redis.client_kill_filter(_type="normal", skipme=True)
+            return f"{killed} connections at port {server.port}"
+        return None
 
     # -- the network ----------------------------------------------------------------------------------------
 

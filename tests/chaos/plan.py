@@ -11,6 +11,8 @@ from enum import StrEnum
 from itertools import chain, count
 from random import Random
 
+from crash.power import POWERED
+
 SHORT_RUN = 120.0
 # The last faults are lifted this long before the end, so that the run is seen at work once more.
 _QUIET = 2.0
@@ -34,6 +36,7 @@ class Kind(StrEnum):
     FREEZE_PROCESS = "freeze a worker process beyond its lease"
     REDIS_TERM = "restart Redis by SIGTERM"
     REDIS_KILL = "restart Redis by SIGKILL"
+    REDIS_POWER = "power failure of Redis, which loses its unsynced data"
     REDIS_STALL = "stall Redis"
     REDIS_CUT = "cut connections to Redis"
     REDIS_HALF_OPEN = "half-open connections to Redis"
@@ -55,6 +58,8 @@ class Kind(StrEnum):
     API_500 = "the API answers 500"
     API_503 = "the API answers 503"
     API_401 = "the API answers 401"
+    API_404 = "the API answers 404 for each order"
+    API_PAGE = "the API answers 200 with a login page"
     API_PLAUSIBLE = "the API sends each order a response that looks like its own"
     API_HANGS = "the API hangs"
     API_THROTTLES = "the API throttles with 429"
@@ -63,6 +68,7 @@ class Kind(StrEnum):
     API_SLOW = "a slow network to the API"
     FOREIGN_DELETION = "XGROUP DELCONSUMER of a live consumer"
     FOREIGN_WIDE = "entries of thousands of fields"
+    FOREIGN_COMMANDS = "XTRIM and DEL of other keys, CONFIG SET, SCRIPT FLUSH, CLIENT KILL"
 
 
 # Minimum and maximum duration of each fault in seconds. For a restart, this is the downtime.
@@ -74,6 +80,7 @@ SECONDS = {
     Kind.FREEZE_PROCESS: (8.0, 15.0),
     Kind.REDIS_TERM: (0.2, 3.0),
     Kind.REDIS_KILL: (0.2, 3.0),
+    Kind.REDIS_POWER: (0.2, 3.0),
     Kind.REDIS_STALL: (2.0, 8.0),
     Kind.REDIS_CUT: (0.0, 0.0),
     Kind.REDIS_HALF_OPEN: (3.0, 12.0),
@@ -95,6 +102,8 @@ SECONDS = {
     Kind.API_500: (3.0, 60.0),
     Kind.API_503: (3.0, 40.0),
     Kind.API_401: (3.0, 20.0),
+    Kind.API_404: (2.0, 40.0),
+    Kind.API_PAGE: (2.0, 40.0),
     Kind.API_PLAUSIBLE: (2.0, 40.0),
     Kind.API_HANGS: (4.0, 30.0),
     Kind.API_THROTTLES: (3.0, 15.0),
@@ -103,6 +112,7 @@ SECONDS = {
     Kind.API_SLOW: (2.0, 15.0),
     Kind.FOREIGN_DELETION: (0.0, 0.0),
     Kind.FOREIGN_WIDE: (0.0, 0.0),
+    Kind.FOREIGN_COMMANDS: (0.0, 0.0),
 }
 
 
@@ -135,7 +145,7 @@ LANES = (
     ),
     Lane("redis", _kinds("REDIS"), (5.0, 15.0), (2.0, 4.0)),
     Lane("postgres", _kinds("POSTGRES"), (5.0, 15.0), (2.0, 4.0)),
-    Lane("api", _kinds("API"), (5.0, 15.0), (1.0, 2.0)),
+    Lane("api", _kinds("API"), (5.0, 15.0), (0.5, 1.2)),
     Lane("foreign clients", _kinds("FOREIGN"), (8.0, 20.0), (4.0, 8.0)),
 )
 
@@ -144,9 +154,11 @@ GROUPS = {
     "worker freezes": (Kind.FREEZE_PROCESS,),
     "worker commands replaced": (Kind.REPLACE_COMMAND,),
     "Redis restarts": (Kind.REDIS_TERM, Kind.REDIS_KILL),
+    "power failures": (Kind.REDIS_POWER,),
     "PostgreSQL restarts": (Kind.POSTGRES_FAST, Kind.POSTGRES_IMMEDIATE),
     "server stalls": (Kind.REDIS_STALL, Kind.POSTGRES_STALL),
-    "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_PLAUSIBLE, Kind.API_HANGS),
+    "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_HANGS),
+    "plausible responses": (Kind.API_404, Kind.API_PAGE, Kind.API_PLAUSIBLE),
     "API throttling": (Kind.API_THROTTLES,),
     "connections cut": (Kind.REDIS_CUT, Kind.POSTGRES_CUT, Kind.API_CUT),
     "connections half-open": (Kind.REDIS_HALF_OPEN, Kind.POSTGRES_HALF_OPEN, Kind.API_HALF_OPEN),
@@ -156,12 +168,14 @@ GROUPS = {
     "rolling restarts": (Kind.REDIS_ROLLING,),
     "consumers deleted": (Kind.FOREIGN_DELETION,),
     "wide entries": (Kind.FOREIGN_WIDE,),
+    "foreign commands": (Kind.FOREIGN_COMMANDS,),
     "slow networks": (Kind.REDIS_SLOW, Kind.POSTGRES_SLOW, Kind.API_SLOW),
 }
 """Groups of kinds that the report counts together. Every kind is in one group."""
 
 
 _ONLY_WITH = {
+    Kind.REDIS_POWER: {RedisKind.STANDALONE} if POWERED else set(),
     Kind.REDIS_DEMOTED: {RedisKind.STANDALONE},
     Kind.REDIS_REPLACED: {RedisKind.SENTINEL, RedisKind.CLUSTER},
     Kind.REDIS_SENTINEL: {RedisKind.SENTINEL},
@@ -170,7 +184,7 @@ _ONLY_WITH = {
     Kind.REDIS_ROLLING: {RedisKind.SENTINEL, RedisKind.CLUSTER},
 }
 
-OF_ONE_SHOP = {*_kinds("API"), *_kinds("FOREIGN")}
+OF_ONE_SHOP = {*_kinds("API"), *_kinds("FOREIGN")} - {Kind.FOREIGN_COMMANDS}
 """Kinds that strike the API or the queue of one source."""
 
 

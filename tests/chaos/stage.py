@@ -20,12 +20,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
+from crash.power import POWERED, noting
 from proxy import Proxy
 
 from chaos.cluster_side import ClusterSide
 from chaos.history import History
 from chaos.plan import RedisKind
-from chaos.redis_side import RedisSide, by_way_of
+from chaos.redis_side import RedisSide, by_way_of, program
 from chaos.sentinel_side import SentinelSide
 from chaos.standalone_side import StandaloneSide
 from chaos.written import OPTIONS, Written
@@ -323,10 +324,12 @@ def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind
         redis: RedisSide
         match redis_kind:
             case RedisKind.STANDALONE:
-                primary = servers.valkey
-                if redis_server is not None:
-                    primary = stack.enter_context(ValkeyServer(home / "redis", binary=redis_server, options=options))
-                replica = ValkeyServer(home / "replica", binary=redis_server, options=options)
+                binary = program(redis_server).binary
+                primary, replica = (
+                    ValkeyServer(place, binary=noting(binary, place) if POWERED else binary, options=options)
+                    for place in (home / "redis", home / "replica")
+                )
+                stack.enter_context(primary)
                 redis = stack.enter_context(StandaloneSide.open(primary, replica))
             case RedisKind.SENTINEL:
                 redis = stack.enter_context(SentinelSide.open(home / "watched", redis_server))

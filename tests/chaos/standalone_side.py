@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from crash.power import cut_unsynced
 from failover import Pair
 from proxy import Proxy
 
@@ -49,7 +50,19 @@ class StandaloneSide:
         return [self._pair.primary]
 
     def ways(self) -> Mapping[Kind, Way]:
-        return {Kind.REDIS_FAILOVER: self._fail_over, Kind.REDIS_DEMOTED: self._demote}
+        return {
+            Kind.REDIS_FAILOVER: self._fail_over,
+            Kind.REDIS_DEMOTED: self._demote,
+            Kind.REDIS_POWER: self._lose_power,
+        }
+
+    async def _lose_power(self, fault: Fault) -> str:
+        server = self._pair.primary
+        await asyncio.to_thread(server.kill)
+        lost = await asyncio.to_thread(cut_unsynced, server)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(server.start)
+        return f"{lost} bytes were not on the disk"
 
     async def _fail_over(self, _: Fault) -> str:
         """Lead only new connections to the new primary, while open connections stay at the old one."""

@@ -1,7 +1,7 @@
 """Redis on a host with a power failure, which loses all data that are in the kernel but not on the disk.
 
-A library in the server records how much of each file is on the disk. `lose_power` kills the server and truncates its
-append-only file to that length. The library is compiled on demand.
+A library in the server records how much of each file is on the disk. `cut_unsynced` truncates the append-only file of a
+killed server to that length. The library is compiled on demand.
 """
 
 import shutil
@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from servers.kinds import KINDS, Kind
+
+from ingest.lab.servers import ValkeyServer
 
 _SOURCE = Path(__file__).with_name("synced.c")
 _folder = TemporaryDirectory(prefix="ingest-")
@@ -44,6 +46,34 @@ def _environment(library: Path, notes: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "SYNCED_NOTES": str(notes), "PATH": "/usr/bin:/bin"}
 
 
+def noting(binary: Path, directory: Path) -> Path:
+    """Write a program that starts the server of a directory with the library, and return its path."""
+    library = _library()
+    assert library is not None
+    variables = " ".join(f"{name}='{value}'" for name, value in _environment(library, _notes_of(directory)).items())
+    start = directory.with_suffix(".start")
+    start.write_text(f"#!/bin/sh\n{variables} exec '{binary}' \"$@\"\n")
+    start.chmod(0o755)
+    return start
+
+
+def cut_unsynced(server: ValkeyServer) -> int:
+    """Truncate the append-only file of a killed server to what is on the disk, and return the number of lost bytes."""
+    on_disk = dict(line.split() for line in _notes_of(server.directory).read_text().splitlines())
+    lost = 0
+    for file in server.directory.glob("appendonlydir/*.incr.aof"):
+        status = file.stat()
+        length = min(status.st_size, int(on_disk.get(str(status.st_ino), 0)))
+        lost += status.st_size - length
+        with file.open("r+b") as opened:
+            opened.truncate(length)
+    return lost
+
+
+def _notes_of(directory: Path) -> Path:
+    return directory.with_suffix(".notes")
+
+
 class Host:
     """A server with an append-only file, and its power.
 
@@ -52,26 +82,13 @@ class Host:
     """
 
     def __init__(self, folder: Path, kind: Kind, appendfsync: str) -> None:
-        self._notes = folder / "notes"
-        start = folder / "start"
-        library = _library()
-        assert library is not None
-        variables = " ".join(f"{name}='{value}'" for name, value in _environment(library, self._notes).items())
-        start.write_text(f"#!/bin/sh\n{variables} exec '{kind.binary}' \"$@\"\n")
-        start.chmod(0o755)
+        start = noting(kind.binary, folder / "server")
         self.server = replace(kind, binary=start).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
 
     def lose_power(self) -> int:
         """End the server as in a power failure, start it again, and return the number of lost bytes."""
         self.server.kill()
-        on_disk = dict(line.split() for line in self._notes.read_text().splitlines())
-        lost = 0
-        for file in self.server.directory.glob("appendonlydir/*.incr.aof"):
-            status = file.stat()
-            length = min(status.st_size, int(on_disk.get(str(status.st_ino), 0)))
-            lost += status.st_size - length
-            with file.open("r+b") as opened:
-                opened.truncate(length)
+        lost = cut_unsynced(self.server)
         self.server.start()
         return lost
 

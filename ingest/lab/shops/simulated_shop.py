@@ -173,6 +173,10 @@ class SimulatedShop:
         if latency := Latency.parse(behaviour.latency).draw(self._random):
             await asyncio.sleep(latency)
         response = await self.respond(request, handler)
+        if behaviour.lost_replies and self._random.random() < behaviour.lost_replies:
+            self.state.counts["lost_replies"] += 1
+            if request.transport is not None:
+                request.transport.abort()
         response.headers.setdefault("Date", format_datetime(self.state.clock(), usegmt=True))
         return response
 

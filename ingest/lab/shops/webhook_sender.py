@@ -1,4 +1,4 @@
-"""Sends the webhooks of a simulated shop, each once, in any order."""
+"""Sends the webhooks of a simulated shop, in any order, each once or with its repetitions."""
 
 import asyncio
 from random import Random
@@ -33,8 +33,12 @@ class WebhookSender:
         if behaviour.webhooks is None or self._random.random() >= behaviour.webhook_share:
             return
         webhook = self._kind.webhook(event, order, behaviour.webhook_secret.encode())
-        if webhook is not None:
-            self._waiting.put_nowait(webhook)
+        if webhook is None:
+            return
+        self._waiting.put_nowait(webhook)
+        for number in range(1, behaviour.webhook_repeats + 1):
+            later = number * behaviour.webhook_repeat_after
+            asyncio.get_running_loop().call_later(later, self._waiting.put_nowait, webhook)
 
     async def run(self) -> None:
         """Send queued webhooks."""

@@ -46,9 +46,14 @@ def woocommerce_order(order: ShopOrder, base_url: str) -> Document:
         "total_tax": str(charged.tax),
         "customer_id": order.customer or 0,
         "order_key": f"wc_order_{order.number:013x}",
-        "billing": {"first_name": "Ada", "last_name": "Example", "country": country, "email": "ada@example.com"},
-        "shipping": {"first_name": "", "last_name": "", "country": country},
+        "created_via": "checkout",
+        "customer_ip_address": "192.0.2.1",
+        "customer_user_agent": "Mozilla/5.0",
+        "cart_hash": "",
+        "billing": _address("Ada", "Example", country) | {"email": "ada@example.com", "phone": ""},
+        "shipping": _address("", "", country),
         "payment_method": "bacs" if is_paid else "",
+        "payment_method_title": "Direct bank transfer" if is_paid else "",
         "transaction_id": "",
         "customer_note": "",
         "date_completed": _site_time(order.updated_at) if order.status == "shipped" else None,
@@ -125,6 +130,11 @@ def woocommerce_order(order: ShopOrder, base_url: str) -> Document:
         "currency_symbol": "€",
         "_links": {"self": [{"href": f"{base_url}{ORDERS}/{FIRST_ID + order.number}"}]},
     }
+
+
+def _address(first_name: str, last_name: str, country: str) -> Document:
+    empty = dict.fromkeys(("company", "address_1", "address_2", "city", "state", "postcode"), "")
+    return {"first_name": first_name, "last_name": last_name, **empty, "country": country}
 
 
 def _discount(order: ShopOrder, line: Line) -> Amount:
