@@ -31,7 +31,9 @@ def _runs(item: pytest.Function) -> bool:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     name = item.nodeid.partition("[")[0]
     names_kinds = any(marker.args[0] == "kind" for marker in item.iter_markers("parametrize"))
-    on_each = names_kinds or item.get_closest_marker("each_server") is not None
+    # The suites in tests/contract prove that the kinds behave alike. Assembled workers need one of them.
+    is_assembled = item.path.parent.name == "integration"
+    on_each = (names_kinds and not is_assembled) or item.get_closest_marker("each_server") is not None
     match parameters:
         case {"implementation": Place(topology="cluster") as place}:
             return place == _one_of(CLUSTERS, name)
@@ -41,9 +43,11 @@ def _runs(item: pytest.Function) -> bool:
             return kind == _one_of(KINDS, name)
         case {"store": "direct" | "pooled" as way, "either_dsn": "plain" | "partitioned" as table}:
             return ((way == "direct") == (table == "plain")) == _one_of((True, False), name)
+        case {"managed": (Kind() as kind, "redis")}:
+            return kind == _one_of(KINDS, name)
         case {"kind": "aiohttp"}:
             return names_kinds or item.get_closest_marker("each_client") is not None
-        case {"kind": Kind() as kind} | {"pair": Kind() as kind}:
+        case {"kind": Kind() as kind} | {"pair": Kind() as kind} | {"redis_url": Kind() as kind}:
             return on_each or kind == _one_of(KINDS, name)
     return True
 
