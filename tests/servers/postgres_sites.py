@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from servers import debian_postgres, pgbouncer
 from servers.debian_postgres import DebianPostgres
 from servers.pgbouncer import PgBouncer
@@ -51,8 +52,15 @@ class SiteKind:
 
 
 # `make servers` and the header of a test run report missing servers.
-SITE_KINDS = [
+_KINDS = [
     SiteKind(version, is_pooled)
     for version in (18, *([15] if debian_postgres.IS_HERE else []))
     for is_pooled in (False, *([True] if pgbouncer.IS_HERE else []))
+]
+# Other tests use version 18 directly. Of four kinds, `make test` runs 15 directly, and a pooler before 18.
+SITE_KINDS = [
+    pytest.param(kind, marks=pytest.mark.nightly)
+    if len(_KINDS) == 4 and kind.is_pooled == (kind.version == 15)
+    else pytest.param(kind)
+    for kind in _KINDS
 ]
