@@ -88,7 +88,9 @@ async def scene(request: pytest.FixtureRequest, queue_name: str, dsn: str, tmp_p
             yield Scene(api, missing, left, ids)
 
 
-async def test_reachable_entries_are_shown_downloaded_and_changed_and_missing_partitions_are_named(scene: Scene) -> None:
+async def test_reachable_entries_are_shown_downloaded_and_changed_and_missing_partitions_are_named(
+    scene: Scene,
+) -> None:
     for kind in ("dead-letters", "retries"):
         await is_shown_without_missing_partitions(scene, kind)
     await is_downloaded_without_missing_partitions(scene)

@@ -47,7 +47,12 @@ def _runs(item: pytest.Function) -> bool:
             return kind == _one_of(KINDS, name)
         case {"kind": "aiohttp"}:
             return names_kinds or item.get_closest_marker("each_client") is not None
-        case {"kind": Kind() as kind} | {"pair": Kind() as kind} | {"redis_url": Kind() as kind}:
+        case (
+            {"kind": Kind() as kind}
+            | {"pair": Kind() as kind}
+            | {"redis_url": Kind() as kind}
+            | {"scene": Kind() as kind}
+        ):
             return on_each or kind == _one_of(KINDS, name)
     return True
 
