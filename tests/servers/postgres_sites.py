@@ -23,7 +23,6 @@ class Site:
 
     @property
     def dsn(self) -> str:
-        """Where the service connects."""
         return (self.pooler or self.postgres).dsn
 
 
@@ -36,12 +35,10 @@ class SiteKind:
 
     @property
     def name(self) -> str:
-        """The name in the names of tests."""
         return f"postgresql-{self.version}" + ("-pgbouncer" if self.is_pooled else "")
 
     @contextmanager
     def open(self) -> Iterator[Site]:
-        """Start the servers."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
             folder.chmod(0o755)
@@ -51,16 +48,8 @@ class SiteKind:
             yield Site(postgres, pooler)
 
 
-# `make servers` and the header of a test run report missing servers.
-_KINDS = [
-    SiteKind(version, is_pooled)
-    for version in (18, *([15] if debian_postgres.IS_HERE else []))
-    for is_pooled in (False, *([True] if pgbouncer.IS_HERE else []))
-]
-# Other tests use version 18 directly. Of four kinds, `make test` runs 15 directly, and a pooler before 18.
-SITE_KINDS = [
-    pytest.param(kind, marks=pytest.mark.nightly)
-    if len(_KINDS) == 4 and kind.is_pooled == (kind.version == 15)
-    else pytest.param(kind)
-    for kind in _KINDS
-]
+# `make servers` reports missing ones. Other tests use 18 directly. Of all four, `make test` runs 15, and a pooler before 18.
+_WAYS = (False, *([True] if pgbouncer.IS_HERE else []))
+_KINDS = [SiteKind(version, way) for version in (18, *([15] if debian_postgres.IS_HERE else [])) for way in _WAYS]
+_LEFT = {_KINDS[0], _KINDS[-1]} if len(_KINDS) == 4 else set()
+SITE_KINDS = [pytest.param(kind, marks=[pytest.mark.nightly] * (kind in _LEFT)) for kind in _KINDS]
