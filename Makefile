@@ -140,10 +140,6 @@ alerts: .venv/ready  ## cause each alert on a real Prometheus and Alertmanager, 
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full INGEST_TEST_NIGHTLY=on exec .venv/bin/python -m pytest -q -s tests/rehearsals/scale/test_call_costs.py $(ARGS)
 
-.PHONY: operate-scale
-operate-scale: .venv/ready  ## the console, the lists and a bulk replay with 5,000,000 queued orders; 10 minutes; ARGS="--queued 500000"
-	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.operate $(ARGS)
-
 .PHONY: on-call
 on-call: .venv/ready servers  ## twelve situations of an operator on call, repaired by commands alone and on the console alone; prints the steps; ARGS="-k slow"
 	@INGEST_TEST_ON_CALL=full exec .venv/bin/python -m pytest -q -s -n 0 tests/acceptance/test_on_call.py \
@@ -188,10 +184,6 @@ rehearse-containers: .venv/ready  ## ten workers with 0.1 CPU and 256 MiB each u
 .PHONY: rehearse-hosts
 rehearse-hosts: .venv/ready  ## three hosts with 15 processes each, one of them cut off for a minute; root on Linux; ARGS="--burst 5000"
 	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.three_hosts $(ARGS)
-
-.PHONY: rehearse-pause
-rehearse-pause: .venv/ready  ## pause one source of three, with 20 processes on three hosts; root on Linux; ARGS="--rate 60"
-	@cd tests && exec ../.venv/bin/python -m rehearsals.scale.pause_hosts $(ARGS)
 
 .PHONY: rehearse-autoscaling
 rehearse-autoscaling: .venv/ready  ## workers by KEDA's manifest and a real Prometheus, from none to none; root on Linux; ARGS="--speed 4"

@@ -110,6 +110,7 @@ def dies_once(order: Order, document: bytes) -> Order:
 
 
 _calls: list[object] = []
+_lock = threading.Lock()
 
 
 def second_exits(order: Order, document: bytes) -> Order:
@@ -121,10 +122,9 @@ def second_exits(order: Order, document: bytes) -> Order:
 
 
 def second_hangs(order: Order, document: bytes) -> Order:
-    """Hangs at the second call in a process, as if the first had left something locked."""
-    _calls.append(document)
-    if len(_calls) > 1:
-        _hang()
+    """Hangs at the second call in a process, because the first has left something locked."""
+    del document
+    _lock.acquire()
     return order
 
 

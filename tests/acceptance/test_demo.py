@@ -125,7 +125,8 @@ def test_orders_beyond_the_bundled_ones_are_made_up_by_the_simulated_api() -> No
 
 
 @pytest.mark.parametrize(
-    ("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -9)]
+    ("ending", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly), (signal.SIGKILL, -9)],
 )
 def test_leaves_nothing_behind_when_it_is_ended(demo: Cli, ending: signal.Signals, code: int) -> None:
     process = demo.start(*SLOWLY)

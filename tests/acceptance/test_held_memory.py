@@ -100,7 +100,13 @@ async def settled(api: Served) -> None:
         await asyncio.sleep(2)
 
 
-@pytest.mark.parametrize("route", ROUTES)
+# Of the routes that respond in the same way, one. A body, a list, a stream, an output, a page and a download differ.
+REPEATED = ("dead letter", "order", "preview", "page of a dead letter", "exporting page", "page of an order", "page of a document", "page of a preview")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "route", [pytest.param(route, marks=[pytest.mark.nightly] if route in REPEATED else []) for route in ROUTES]
+)
 async def test_one_key_cannot_fill_the_memory_by(
     cli: Cli,
     dead_letter: str,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 6
 COUNT = 30
-ROUNDS = 20
+ROUNDS = 10
 # Seconds that a round would at least take longer with one step that waits for the node in trouble.
 SHORTEST_WAIT = 1.0
 

@@ -219,7 +219,7 @@ async def test_a_stop_while_the_circuit_is_open_is_within_the_grace_period_and_r
 # -- signals ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.nightly) for each in (signal.SIGINT, signal.SIGHUP))])  # fmt: skip
 async def test_repeated_signals_to_all_processes_still_release_everything(
     scene: Scene, workers: Workers, number: signal.Signals
 ) -> None:
@@ -237,7 +237,9 @@ async def test_repeated_signals_to_all_processes_still_release_everything(
     await next_worker_finishes(scene, workers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT, signal.SIGHUP]
+)
 async def test_signals_until_the_process_has_exited_do_not_change_its_exit_code(
     scene: Scene, workers: Workers, number: signal.Signals
 ) -> None:

@@ -54,7 +54,7 @@ def test_without_an_input_no_confirmation_is_asked_for(cli: Cli, queued: Queued)
     assert "--yes" in done.stderr
 
 
-@pytest.mark.parametrize("redirection", [">&-", "> /dev/full"])
+@pytest.mark.parametrize("redirection", [pytest.param(">&-", marks=pytest.mark.nightly), "> /dev/full"])
 @pytest.mark.parametrize(
     ("arguments", "unbuffered"),
     [(["dead", "export"], ""), (["dead", "list"], ""), (["config"], ""), (["config", "--json"], ""), (["config"], "1"),

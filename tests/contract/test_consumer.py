@@ -249,21 +249,6 @@ async def held_under_an_id_given_again(consumer: Consumer, redis: Redis, keys: K
 
 @pytest.mark.each_server
 @pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
-async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
-) -> None:
-    lost = await held_under_an_id_given_again(consumer, redis, keys)
-
-    await WITH_DELIVERY[move](consumer, lost)
-
-    assert await redis.xlen(keys.stream) == 1
-    assert await redis.xlen(keys.dead) == 0
-    assert await eventually(lambda: consumer.move_due(10)) == 1
-    assert orders(await other.read(2, NOW)) == ["lost", "other"]
-
-
-@pytest.mark.each_server
-@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here_as_it_is(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:

@@ -347,22 +347,6 @@ async def test_each_group_has_its_own_retries_and_dead_letters(redis_url: str, q
     assert (theirs.retries, theirs.dead, ours.retries, ours.dead) == (1, 1, 0, 0)
 
 
-async def test_the_reasons_of_a_consumer_are_reported_until_a_heartbeat_without_them(
-    monitor: PartitionMonitor, consumer: Consumer
-) -> None:
-    reason = Reason(State.CIRCUIT_OPEN, "HTTP 401", 1_700_000_000.0, "external API")
-    await consumer.heartbeat(60.0, report=ProcessReport([reason]))
-    [hindered] = await monitor.consumers()
-    await consumer.heartbeat(60.0)
-
-    async def works() -> bool:
-        [state] = await monitor.consumers()
-        return not state.reasons
-
-    assert hindered.reasons == [reason]
-    await eventually(works)
-
-
 async def test_the_reasons_of_a_consumer_that_is_not_alive_are_not_reported(
     monitor: PartitionMonitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -14,8 +14,7 @@ async def serving_routes(routes: Mapping[str, Handler]) -> AsyncIterator[str]:
     """The URL of a server with these routes of GET."""
     application = web.Application()
     application.router.add_routes([web.get(path, handler) for path, handler in routes.items()])
-    # A handler may keep a client waiting.
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)  # cancels handlers that still hang
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", free_port())
     await site.start()

@@ -40,7 +40,7 @@ async def announce_for(scene: Scene, seconds: float, prefix: str) -> list[str]:
     return announced
 
 
-@pytest.mark.parametrize("down", ["503", "hang"])
+@pytest.mark.parametrize("down", [pytest.param("503", marks=pytest.mark.nightly), "hang"])
 async def test_tokens_that_expire_and_an_authorization_server_that_fails_for_long_cost_no_order(
     scene: Scene, down: str
 ) -> None:

@@ -75,6 +75,7 @@ async def user(redis: Redis, url: str, *rules: str) -> AsyncIterator[str]:
         await redis.acl_deluser("limited")
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_a_worker_user_on_each_kind_of_server_is_sound_refused_nothing_and_leaves_nothing(
     kind: Kind, set_up: SetUp, tmp_path: Path

@@ -100,6 +100,7 @@ async def test_while_the_api_is_unavailable_it_is_only_probed_and_no_order_is_bl
     await sit_an_outage_out(scene, door, way)
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("redis_url", [KINDS[-1]], ids=[KINDS[-1].name], indirect=True)  # the newest there is
 async def test_so_it_is_where_what_is_released_wakes_those_who_read(scene: Scene, door: Door) -> None:
     await sit_an_outage_out(scene, door, "500")

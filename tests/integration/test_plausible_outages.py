@@ -128,8 +128,7 @@ class Shop:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("transport", ["native", "aiohttp"])
-@pytest.mark.parametrize("way", ["single", "bulk"])
+@pytest.mark.parametrize(("way", "transport"), [("single", "native"), ("bulk", "aiohttp")])
 async def test_no_order_is_dead_lettered_while_every_request_fails_the_same_way(
     scene: Scene, way: str, transport: str
 ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from servers import debian_postgres, pgbouncer
 from servers.debian_postgres import DebianPostgres
 from servers.pgbouncer import PgBouncer
@@ -22,7 +23,6 @@ class Site:
 
     @property
     def dsn(self) -> str:
-        """Where the service connects."""
         return (self.pooler or self.postgres).dsn
 
 
@@ -35,12 +35,10 @@ class SiteKind:
 
     @property
     def name(self) -> str:
-        """The name in the names of tests."""
         return f"postgresql-{self.version}" + ("-pgbouncer" if self.is_pooled else "")
 
     @contextmanager
     def open(self) -> Iterator[Site]:
-        """Start the servers."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
             folder.chmod(0o755)
@@ -50,9 +48,8 @@ class SiteKind:
             yield Site(postgres, pooler)
 
 
-# `make servers` and the header of a test run report missing servers.
-SITE_KINDS = [
-    SiteKind(version, is_pooled)
-    for version in (18, *([15] if debian_postgres.IS_HERE else []))
-    for is_pooled in (False, *([True] if pgbouncer.IS_HERE else []))
-]
+# `make servers` reports missing ones. Other tests use 18 directly. Of all four, `make test` runs 15, and a pooler before 18.
+_WAYS = (False, *([True] if pgbouncer.IS_HERE else []))
+_KINDS = [SiteKind(version, way) for version in (18, *([15] if debian_postgres.IS_HERE else [])) for way in _WAYS]
+_LEFT = {_KINDS[0], _KINDS[-1]} if len(_KINDS) == 4 else set()
+SITE_KINDS = [pytest.param(kind, marks=[pytest.mark.nightly] * (kind in _LEFT)) for kind in _KINDS]

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("growth.txt")
 METHODS, FILES = 13, 20
-BINARY = {".gz"}
+BINARY = {".gz", ".xz"}
 
 # Programs beside the service.
 OTHERS = ("bench", "demo", "lab")

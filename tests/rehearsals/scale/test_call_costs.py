@@ -24,6 +24,7 @@ MOST_GROWTH = 4.0
 LEAST = 0.1
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 async def test_what_a_call_costs_does_not_grow_with_the_queue(redis: Redis, redis_url: str) -> None:
     least = LEAST * await pace(redis)

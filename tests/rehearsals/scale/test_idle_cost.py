@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 from support import Cli, becomes
 
@@ -13,6 +14,7 @@ SECONDS = 24.0  # several times the longest interval between calls, which may fa
 MOST = 2.75
 
 
+@pytest.mark.nightly
 async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cli, redis: Redis, keys: Keys) -> None:
     cli.start("worker", env={"INGEST_PROCESSES": str(PROCESSES)})
 
