@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from fakes.virtual_time import now
@@ -14,6 +15,7 @@ from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.upstream.quota.quota import FleetQuota, QuotaLeases
 from ingest.upstream.session import utc_now
+from simulation.story import Story
 
 LONGEST = 30.0
 """Seconds after which a request has ended."""
@@ -22,38 +24,42 @@ LONGEST = 30.0
 class CountedRequests:
     """The requests of all processes at the API.
 
-    Requests arrive closer together than they were sent, by the time in the network.
+    Requests arrive closer together than they were sent, by the time in the network. Processes that have lost a call do not know each
+    other's times, so that a second may contain one request more for each.
 
     Args:
-        rate: requests per second, or 0 for any number.
-        concurrency: concurrent requests, or 0 for any number.
-        latency: the longest time of a request in the network, in seconds.
+        story: the quota and the network.
     """
 
-    def __init__(self, rate: int, concurrency: int, latency: float) -> None:
-        self._rate = rate
-        self._concurrency = concurrency
-        self._window = 1.0 - latency
+    def __init__(self, story: Story) -> None:
+        self._rate = story.rate and story.rate + story.processes
+        self._concurrency = story.in_progress
+        self._window = 1.0 - story.latency
         self._begun: deque[float] = deque()
-        self._in_progress = 0
+        self._in_progress: dict[int, str] = {}
+        self._numbers = count()
         self.violations: list[str] = []
 
+    def end_of(self, process: str) -> None:
+        """The requests of a process have ended, because it was killed."""
+        self._in_progress = {number: name for number, name in self._in_progress.items() if name != process}
+
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a request while the block runs."""
-        at = now()
+    def counted(self, process: str) -> Iterator[None]:
+        """Count a request of a process while the block runs."""
+        at, number = now(), next(self._numbers)
         self._begun.append(at)
         while self._begun[0] <= at - self._window:
             self._begun.popleft()
-        self._in_progress += 1
+        self._in_progress[number] = process
         if self._rate and len(self._begun) > self._rate:
             self.violations.append(f"{len(self._begun)} requests within {self._window:g} s")
-        if self._concurrency and self._in_progress > self._concurrency:
-            self.violations.append(f"{self._in_progress} concurrent requests")
+        if self._concurrency and len(self._in_progress) > self._concurrency:
+            self.violations.append(f"{len(self._in_progress)} concurrent requests")
         try:
             yield
         finally:
-            self._in_progress -= 1
+            self._in_progress.pop(number, None)
 
 
 class WithinQuota:

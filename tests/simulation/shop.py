@@ -75,7 +75,7 @@ class Shop(MemoryUpstream):
         # The times of the versions of each order.
         self._changes: dict[str, list[float]] = {}
         self.given: Fault | bytes | None = None
-        self.requests = CountedRequests(story.rate, story.in_progress, story.latency)
+        self.requests = CountedRequests(story)
 
     def create(self, order_id: str) -> None:
         """Create an order that does not exist yet."""
@@ -94,13 +94,13 @@ class Shop(MemoryUpstream):
         """The time of the current version in a webhook, in microseconds."""
         return b"%d" % round(_time(self._changes[order_id][-1]).timestamp() * 1_000_000)
 
-    def as_seen_by(self, end: Callable[[], None]) -> "_Caller":
+    def as_seen_by(self, process: str, end: Callable[[], None]) -> "_Caller":
         """The shop for one process. `end` ends it, when it requests an order that kills its process."""
-        return _Caller(self, end)
+        return _Caller(self, process, end)
 
-    async def respond(self, request: FetchRequest, end: Callable[[], None]) -> Fetched | Failed:
+    async def respond(self, request: FetchRequest, process: str, end: Callable[[], None]) -> Fetched | Failed:
         """Serve a request."""
-        with self.requests.counted():
+        with self.requests.counted(process):
             return await self._respond(request, end)
 
     async def _respond(self, request: FetchRequest, end: Callable[[], None]) -> Fetched | Failed:
@@ -131,12 +131,13 @@ class Shop(MemoryUpstream):
 
 
 class _Caller:
-    def __init__(self, shop: Shop, end: Callable[[], None]) -> None:
+    def __init__(self, shop: Shop, process: str, end: Callable[[], None]) -> None:
         self._shop = shop
+        self._process = process
         self._end = end
 
     async def fetch(self, request: FetchRequest) -> Fetched | Failed:
-        return await self._shop.respond(request, self._end)
+        return await self._shop.respond(request, self._process, self._end)
 
     fetch_once = fetch
 

@@ -1,5 +1,6 @@
 """Draws a story from a seed: the orders of a shop, the processes, and the events with their times."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -124,7 +125,9 @@ _FAULTS = (Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES, Kind.RE
 _RESPONSES = 10
 # A network that delays requests for longer, or a frozen one, shows the API more requests within a time than were sent.
 _CLEAR = 0.01
-# Seconds between two outages of one API. An order that gets the same response twice, with another order delivered between, is at fault.
+# The first of these responses that blames an order.
+_BLAMING = 7
+# Seconds between two outages of one API, or two failures of one table.
 _BETWEEN_OUTAGES = 20.0
 
 
@@ -135,7 +138,8 @@ def story_of(seed: int) -> Story:
     orders = tuple(f"{_kind(random)}-{number}" for number in range(random.randint(1, 40 // sources)))
     processes = random.randint(1, 4)
     shows_versions = random.random() < 0.5
-    latency = random.choice([0.0, 0.01, 0.5])
+    # Without latency, the same one of several waiting processes would always be the first.
+    latency = random.choice([0.001, 0.01, 0.5])
     has_quota = latency <= _CLEAR and random.random() < 0.4
     events = [
         event for source in range(sources) for event in [*_changes(random, source, orders), *_outages(random, source)]
@@ -166,7 +170,7 @@ def story_of(seed: int) -> Story:
         random.choice([0.0, 0.5, 3.0]) if shows_versions else 0.0,
         random.choice([0, 5, 20]) if has_quota else 0,
         random.choice([0, 2, 6]) if has_quota else 0,
-        tuple(sorted(events, key=lambda event: event.at)),
+        tuple(_apart(sorted(events, key=lambda event: event.at))),
     )
 
 
@@ -188,11 +192,25 @@ def _changes(random: Random, source: int, orders: tuple[str, ...]) -> list[Event
 
 
 def _outages(random: Random, source: int) -> list[Event]:
-    """Times in which the API of a shop fails as a whole."""
+    """Times in which the API of a shop fails as a whole. An order that is blamed twice, with another one delivered between, is at fault."""
     events = []
+    responses = _RESPONSES
     at = random.choice([0.0, random.uniform(0, LENGTH)])
     while at < LENGTH and random.random() < 0.7:
         seconds = random.choice([0.01, 0.5, 3, 12, 40])
-        events.append(Event(at, Kind.API, source, seconds=seconds, response=random.randrange(_RESPONSES)))
+        events.append(Event(at, Kind.API, source, seconds=seconds, response=random.randrange(responses)))
+        if events[-1].response >= _BLAMING:
+            responses = _BLAMING
         at += seconds + _BETWEEN_OUTAGES + random.uniform(0, LENGTH / 2)
     return events
+
+
+def _apart(events: list[Event]) -> Iterator[Event]:
+    """The events, without failures of a table that follow another one too soon. A row that both reject seems to be at fault."""
+    calm_from: dict[int, float] = {}
+    for event in events:
+        if event.kind in {Kind.REFUSE, Kind.SUPPRESS}:
+            if event.at < calm_from.get(event.source, 0.0):
+                continue
+            calm_from[event.source] = event.at + event.seconds + _BETWEEN_OUTAGES
+        yield event

@@ -33,7 +33,7 @@ _CHANGES_EVERY = 20.0
 # Of a poison message, after which another process starts.
 _POISONED_FOR = 1.0
 # An API that fails as a whole may send another of these responses for an order that has failed for a reason of its own.
-_ALWAYS_POSSIBLE = {"not_found", "invalid_order", "rejected"}
+_ALWAYS_POSSIBLE = {"not_found", "invalid_order", "rejected", "attempts_exhausted"}
 
 
 class _Source(Workplace):
@@ -49,6 +49,7 @@ class _Source(Workplace):
         self.upstream: Shop = Shop(story, name, random)
         self._limits = QuotaLimits(concurrency=story.in_progress).with_rate(story.rate)
         self.quota = MemoryQuota(self._limits, now)
+        self._parts = count()
 
     def reach(self, name: str, port: Any) -> Any:
         return self._reach(name, port)
@@ -56,7 +57,8 @@ class _Source(Workplace):
     def quota_of(self, name: str) -> FleetQuota | None:
         if not (self._story.rate or self._story.in_progress):
             return None
-        return part_of(self._limits, self._reach(name, self.quota.member(name)))
+        # A process does not continue the part of a predecessor with its name.
+        return part_of(self._limits, self._reach(name, self.quota.member(f"{name}-{next(self._parts)}")))
 
     def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
         return upstream if quota is None else WithinQuota(upstream, quota)
@@ -124,7 +126,7 @@ class _World:
 
     def _reach(self, name: str, port: Any) -> Any:
         if isinstance(port, Shop):
-            port = port.as_seen_by(partial(self._poison, name))
+            port = port.as_seen_by(name, partial(self._poison, name))
         return self._networks[name].reach(port)
 
     async def play(self) -> list[str]:
@@ -227,6 +229,8 @@ class _World:
 
     async def _kill(self, process: _Process) -> None:
         self._networks[process.name].is_cut = True
+        for source in self._sources:
+            source.upstream.requests.end_of(process.name)
         await self._end(process)
 
     async def _stop(self, process: _Process) -> None:
