@@ -244,9 +244,9 @@ def test_replay_puts_back_the_named_dead_letters_and_drop_deletes_them(
 
     assert (replayed.returncode, replayed.stdout) == (0, "replayed 1 dead letter: 1 not_found\n")
     assert dropped.returncode == 0
-    assert [each["action"] for each in lines(replayed.stderr + dropped.stderr)] == [
-        "dead_letters.replay",
+    assert [each["action"] for each in lines(cli.run("audit", "--json").stdout)] == [
         "dead_letters.drop",
+        "dead_letters.replay",
     ]
     assert json.loads(dropped.stdout) == {
         "matched": 1,

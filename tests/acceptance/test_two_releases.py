@@ -13,6 +13,7 @@ from releases import kept
 from support import Cli, eventually
 
 from ingest.domain.deliveries.selection import Selection
+from ingest.domain.operating.jobs import JobKind
 from ingest.lab.upstream import Behaviour
 from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLetters
 from ingest.store.schema import Migration, migrate, migrations
@@ -140,7 +141,9 @@ async def test_what_a_release_does_not_know_of_an_entry_outlives_its_retry_relea
     assert int(dead[b"attempts"]) >= 2
 
     assert await two.stop() == 0
-    assert (await PartitionDeadLetters(scene.redis, queue_name).replay(Selection(everything=True))).done == 1
+    assert (
+        await PartitionDeadLetters(scene.redis, queue_name).change(JobKind.REPLAY, Selection(everything=True))
+    ).done == 1
     [(_, replayed)] = await scene.redis.xrange(scene.keys.express)
     assert UNKNOWN.items() <= replayed.items()
     scene.api.behave(breaking_id=None, error_status=500)

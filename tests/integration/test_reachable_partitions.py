@@ -119,7 +119,6 @@ async def is_shown_without_missing_partitions(scene: Scene, kind: str) -> None:
         text = await scene.page(f"{kind}")
         return scene.names_missing(text) and re.search(rf'<td[^>]* class="number"[^>]*>{len(scene.left)}</td>', text)
 
-    # The record of partitions that a process knows is used for some seconds.
     for is_shown in (is_listed, is_grouped, is_on_its_page, is_on_the_page_of_groups):
         await eventually(is_shown, within=60, every=0.2)
 
@@ -159,6 +158,10 @@ async def is_downloaded_without_missing_partitions(scene: Scene) -> None:
             missing = set(json.loads(response.headers.get("Missing-Partitions", "[]")))
             return orders, missing, "incomplete" in response.headers.get("Content-Disposition", "")
 
-    await eventually(is_shown, within=60, every=0.2)
-    for path in ("v1/dead-letters/export", "console/dead-letters/export?source="):
-        assert await downloaded(path) == (scene.left, {*scene.missing}, True)
+    async def is_downloaded() -> bool:
+        paths = ("v1/dead-letters/export", "console/dead-letters/export?source=")
+        return [await downloaded(path) for path in paths] == 2 * [(scene.left, {*scene.missing}, True)]
+
+    # The record of partitions that a process knows is used for some seconds.
+    for is_right in (is_shown, is_downloaded):
+        await eventually(is_right, within=60, every=0.2)
