@@ -41,8 +41,10 @@ LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = wanted.order_id
 LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
 """
 _FIND_WHOLE = _FIND.format(columns=_columns(_SHOWN))
-# PostgreSQL compresses to 1/255 at most, so that the text of such values has at most about 500 kB.
-_IS_SMALL = "pg_column_size(o.lines) + pg_column_size(o.attributes) <= 2000"
+# Values are not compressed up to 2,000 bytes. A few kB of compressed ones may be megabytes of text.
+_IS_SMALL = """
+pg_column_size(o.lines) + pg_column_size(o.attributes) <= 2000
+OR length(o.lines::text) + length(o.attributes::text) <= 100000"""
 _FIND_SMALL = _FIND.format(
     columns=", ".join(
         f"CASE WHEN {_IS_SMALL} THEN o.{name}::text END AS {name}" if name in _JSON else _columns([name])
