@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import asyncpg
 import msgspec
 import pytest
 from dead_letter_entries import open_dead_letters
@@ -23,6 +24,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.stored_orders.order_connections import OrderConnections
 from ingest.operations.stored_orders.order_places import locate
 from ingest.operations.stored_orders.orders import Erased, Orders, erase
+from ingest.store.connections.pool import Pool
 from ingest.store.orders.order_store import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"
@@ -252,3 +254,16 @@ async def test_erasures_of_a_process_share_its_connections(scene: Scene, backend
 
         [[erasures, sessions]] = await sql.fetch("SELECT count(*), count(DISTINCT pid) FROM sessions")
     assert (erasures, sessions) == (3, 1)
+
+
+async def test_a_bug_within_a_transaction_leaves_no_table_locked(scene: Scene) -> None:
+    async def fail(connection: asyncpg.Connection) -> None:
+        await connection.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")
+        raise ValueError("a bug")
+
+    async with Pool.open(scene.dsn, size=1) as pool, connected(scene.dsn) as sql:
+        with pytest.raises(ValueError, match="a bug"):
+            await pool.transact(fail)
+
+        async with sql.transaction():
+            await sql.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE NOWAIT")

@@ -8,7 +8,6 @@ from typing import Any
 from aiohttp import web
 
 from ingest.api.documentation import operations_documentation as documentation
-from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
 from ingest.api.http.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.http.problems import Problem, failure
@@ -55,8 +54,7 @@ class OrderRoutes:
         """An order with its ingestion state."""
         order_id = order_id_of(request)
         Parameters(request, ())
-        with as_problems():
-            state = await self.orders.locate(order_id, request[STATE].hold_large)
+        state = await self.orders.locate(order_id, request[STATE].hold_large)
         if not state.is_known and state.searched:
             raise failure("order_not_found", "no such order is stored, queued, retried, dead or erased")
         return json_response(shown(state, caller.sees))
@@ -71,8 +69,7 @@ class OrderRoutes:
         attributes = tuple(_attribute(text) for text in sorted(given.texts("attribute")))
         selection = OrderFilter(**criteria, attributes=attributes)
         after = _position(given.cursor(str | tuple[str, str]), selection)
-        with as_problems():
-            orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
+        orders = await while_connected(request, self.orders.page(selection, after, limit + 1))
         next_cursor = None
         if len(orders) > limit:
             last = position_of(orders[limit - 1], selection)
@@ -85,8 +82,7 @@ class OrderRoutes:
         order_id = order_id_of(request, "/history")
         given = Parameters(request, ("limit", "cursor"))
         before = _moment(given.cursor(str))
-        with as_problems():
-            found = await self.orders.history(order_id, before, given.limit(_LIMIT, _MOST))
+        found = await self.orders.history(order_id, before, given.limit(_LIMIT, _MOST))
         next_cursor = None if found.before is None else cursor_of(found.before.isoformat())
         return json_response(HistoryList([*found.entries], next_cursor))
 
@@ -94,8 +90,7 @@ class OrderRoutes:
         """Erase an order permanently. It need not exist, and may have been erased before."""
         order_id = order_id_of(request)
         Parameters(request, ())
-        with as_problems():
-            erased = await self.orders.erase(order_id, caller.name)
+        erased = await self.orders.erase(order_id, caller.name)
         return json_response(ErasedOrder(order_id, response_of(RemovedEntries, erased)))
 
 

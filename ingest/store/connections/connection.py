@@ -265,7 +265,9 @@ class Reconnecting:
         await connection.execute(f"BEGIN ISOLATION LEVEL {_ISOLATION}; {settings}")
         try:
             result = await work(connection)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, StoreUnavailable):
+        except TimeoutError:
+            raise  # the connection is abandoned
+        except Exception:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise

@@ -41,7 +41,8 @@ LEFT JOIN orders AS o ON o.source = $1 AND o.order_id = wanted.order_id
 LEFT JOIN erased_orders AS e ON e.source = $1 AND e.order_id = wanted.order_id
 """
 _FIND_WHOLE = _FIND.format(columns=_columns(_SHOWN))
-# Values are not compressed up to 2,000 bytes. A few kB of compressed ones may be megabytes of text.
+# PostgreSQL compresses to 1/255 at most, so that the text of the first has at most about 500 kB. The text of others is measured, because
+# real orders compress to a few kB.
 _IS_SMALL = """
 pg_column_size(o.lines) + pg_column_size(o.attributes) <= 2000
 OR length(o.lines::text) + length(o.attributes::text) <= 100000"""
