@@ -12,7 +12,7 @@ _UNKNOWN = "callers without a key"
 
 
 class Shortage:
-    """Counts the requests that were ended or rejected because one resource is short, and logs them at most every ten seconds.
+    """Counts the requests that were ended or rejected because one resource is short, and logs them at most every ten seconds for each holder.
 
     Args:
         resource: Its name, for the log.
@@ -26,8 +26,9 @@ class Shortage:
     def note(self, result: str, held: Counter[str]) -> None:
         """A request was `ended` or `rejected`. `held` contains the share of each caller, by name."""
         self._counts[result] += 1
-        if self._limit.is_due():
-            ((holder, most),) = held.most_common(1) or [("", 0)]
+        ((holder, most),) = held.most_common(1) or [("", 0)]
+        # In a rush, the callers are unknown at first. Their line does not delay the line with the key.
+        if self._limit.is_due(holder):
             ended, rejected = self._counts["ended"], self._counts["rejected"]
             _log.warning(
                 "api_full",
