@@ -67,10 +67,11 @@ def backends_of_source(names: Sequence[str] | None) -> "Backends":
     """As `start_with_source`, for a command that only needs the servers and the queue, and no secret of the source."""
     from ingest.domain.source_name import chosen_source
     from ingest.operations.backends import Backends
-    from ingest.settings.source_file import source_settings_without_secrets
+    from ingest.settings.source_file import source_names, source_settings_without_secrets
 
-    sources = source_settings_without_secrets(start())
-    return Backends.of(sources[chosen_source(_only(names), sources)])
+    settings = start()
+    name = chosen_source(_only(names), source_names(settings))
+    return Backends.of(source_settings_without_secrets(settings, [name])[name])
 
 
 def _only(names: Sequence[str] | None) -> str | None:
@@ -84,10 +85,28 @@ def backends_of_sources(names: Sequence[str] | None) -> "dict[str, Backends]":
     """As `start_with_sources`, for a command that only needs the servers and the queues, and no secret of a source."""
     from ingest.domain.source_name import chosen_sources
     from ingest.operations.backends import Backends
-    from ingest.settings.source_file import source_settings_without_secrets
+    from ingest.settings.source_file import source_names, source_settings_without_secrets
 
-    sources = source_settings_without_secrets(start())
-    return {name: Backends.of(sources[name]) for name in chosen_sources(names, sources)}
+    settings = start()
+    chosen = chosen_sources(names, source_names(settings))
+    sources = source_settings_without_secrets(settings, chosen)
+    return {name: Backends.of(sources[name]) for name in chosen}
+
+
+def backends_to_show(names: Sequence[str] | None) -> "tuple[list[Backends], str]":
+    """As `backends_of_sources`, for a view, without sources that cannot be used. Their errors are to be reported after the view."""
+    from ingest.domain.source_name import chosen_sources
+    from ingest.operations.backends import Backends
+    from ingest.settings.source_file import source_names, usable_source_settings
+    from ingest.settings.source_values import values_without_secrets
+
+    settings = start()
+    chosen = chosen_sources(names, source_names(settings))
+    found, problems = usable_source_settings(settings, chosen, values_without_secrets)
+    errors = "; ".join(problems.values())
+    if not found:
+        raise ConfigError(errors)
+    return [Backends.of(found[name]) for name in chosen if name in found], errors
 
 
 def backends_to_change(names: Sequence[str] | None, *, dry_run: bool) -> "dict[str, Backends]":

@@ -181,7 +181,7 @@ async def serving_api(
     access = access or OpenAccess()
     memory = MemoryBudget(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
-    files = [webhook.secrets.watched() for each in sources.webhooks.values() for webhook in each]
+    files = [webhook.secrets.watched(webhook.name) for each in sources.webhooks.values() for webhook in each]
     if tls is not None:
         files.append(tls.watched())
     name = f"{socket.gethostname()}-{os.getpid()}"

@@ -85,13 +85,13 @@ def usable_source_settings(
     return _settings_of(settings, read, only, rejected), rejected
 
 
-def source_settings_without_secrets(settings: "Settings") -> "dict[str, Settings]":
+def source_settings_without_secrets(settings: "Settings", only: Collection[str] | None = None) -> "dict[str, Settings]":
     """As `source_settings`, for a process that sends no requests to external APIs. It does not need their credentials.
 
     Raises:
         ConfigError: the file cannot be used.
     """
-    return _settings_of(settings, values_without_secrets)
+    return _settings_of(settings, values_without_secrets, only)
 
 
 def _settings_of(

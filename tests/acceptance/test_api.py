@@ -1,6 +1,7 @@
 """The real `ingest api` as processes: shared, killed and stopped, with rejected, slow and idle clients."""
 
 import asyncio
+import html
 import json
 import os
 import resource
@@ -159,17 +160,20 @@ async def test_one_command_serves_all_sources_and_counts_each(
     assert await api.stop() == 0
 
 
-async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(start: Start, tmp_path: Path) -> None:
-    sources, body = tmp_path / "sources.toml", b'{"id": 1}'
-    sources.write_text(
-        "".join(
-            f'[sources.{name}]\nupstream.url = "https://{name}.example/{{order_id}}"\n'
-            f'webhook = {{ profile = "shopify", secret_files = ["{name}.secret"] }}\n'
-            for name in ("a", "b")
-        )
-    )
+@pytest.mark.parametrize(
+    ("setting", "section"),
+    [("sources", '{{ upstream.url = "https://shop.example/{{order_id}}", webhook = {} }}'), ("webhooks", "{}")],
+)
+async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(
+    start: Start, tmp_path: Path, setting: str, section: str
+) -> None:
+    file, body = tmp_path / "file.toml", b'{"id": 1}'
+    for name in ("a", "b"):
+        webhook = f'{{ profile = "shopify", secret_files = ["{name}.secret"] }}'
+        with file.open("a") as stream:
+            stream.write(f"sources.{name} = {section.format(webhook)}\n")
     (tmp_path / "b.secret").write_text(made.SECRET)
-    api = start(sources=sources)
+    api = start(**{setting: file})
     url = await url_of(api)
 
     async with alone() as http:
@@ -180,9 +184,12 @@ async def test_a_missing_secret_of_a_webhook_keeps_no_other_webhook_down(start: 
 
         await eventually(lambda: responds("b", 200, "accepted"), within=60)
         assert await responds("a", 503, "no_secret")
-        assert "a.secret" in (await api.says("secret_not_reloaded"))["settings"]
+        reported = await api.says("secret_not_reloaded")
+        assert reported["settings"] == "the webhook a"
+        assert "a.secret" in reported["error"]
         (tmp_path / "a.secret").write_text(made.SECRET)
-        await eventually(lambda: responds("a", 200, "accepted"), within=60)
+        # Both webhooks of a file belong to the same source.
+        await eventually(lambda: responds("a", 200, "result"), within=60)
     assert await api.stop() == 0
 
 
@@ -203,6 +210,10 @@ async def status_of(http: aiohttp.ClientSession, url: str, body: bytes) -> int:
         return 0
 
 
+MAPPING = """
+order = { id = "id", status = "status", placed_at = "placed_at", currency = "currency" }
+lines = [{ from = "lines", sku = "sku", quantity = "quantity", unit_price = "unit_price" }]
+"""
 WEBHOOK = 'webhook = { profile = "shopify", secret_files = ["secret"] }'
 
 
@@ -235,7 +246,7 @@ async def test_the_processes_follow_the_sources_file_without_rejecting_a_request
 
 @pytest.mark.parametrize("error", ['webhook = { profile = "nonsense" }', 'mapping = "own.toml"', "nonsense = 1"])
 async def test_a_source_that_cannot_be_used_keeps_no_other_source_down(
-    start: Start, tmp_path: Path, error: str
+    cli: Cli, start: Start, tmp_path: Path, error: str
 ) -> None:
     sources, body = tmp_path / "sources.toml", b'{"id": 1}'
     (tmp_path / "secret").write_text(made.SECRET)
@@ -250,8 +261,33 @@ async def test_a_source_that_cannot_be_used_keeps_no_other_source_down(
 
         await eventually(lambda: responds("b", 200), within=60)
         await eventually(lambda: responds("a", 503), within=60)
-        assert (await api.says("source_failed"))["source"] == "a"
-        sources.write_text(described("a", "b", a=WEBHOOK, b=WEBHOOK))
+
+        async def counts_it() -> bool:
+            done = await asyncio.to_thread(cli.run, "doctor", env={"INGEST_SOURCES": str(sources), "COLUMNS": "200"})
+            text = " ".join(done.stdout.split())
+            assert "dead-letter" not in text
+            return (
+                "a: webhooks rejected within an hour: 1 unusable_configuration -> run `ingest webhook check --source a`"
+                in text
+            )
+
+        reported = await api.says("source_failed")
+        assert reported["source"] == "a"
+        assert "INGEST_MAPPING" not in reported["problem"]
+        await eventually(counts_it, within=60)
+        if "nonsense = 1" not in error:
+            # Its orders can be enqueued and seen.
+            async with http.post(f"{url}/v1/sources/a/orders", json={"order_ids": ["1"]}) as response:
+                assert response.status == 202
+            async with http.get(f"{url}/console/sources/show?source=a") as response:
+                assert reported["problem"].split(",")[0] in html.unescape(await response.text())
+            async with http.put(f"{url}/v1/sources/a/orders/1", json={"id": "1"}) as response:
+                document = await response.json()
+            assert (response.status, document["code"]) == (503, "unusable_configuration")
+        if "mapping" in error:
+            (tmp_path / "own.toml").write_text(MAPPING)
+        else:
+            sources.write_text(described("a", "b", a=WEBHOOK, b=WEBHOOK))
         await eventually(lambda: responds("a", 200), within=60)
     assert await api.stop() == 0
 

@@ -328,3 +328,23 @@ async def test_refetching_and_remapping_change_the_orders_of_one_source_while_wo
         assert refetched == {"source": "b", "enqueued": ids(3), "stored": 3}
         assert shops["a"].api.stats().requests == 3
         assert (remapped["source"], remapped["examined"], remapped["unchanged"]) == ("a", 3, 3)
+
+
+# -- a source whose table cannot be used --------------------------------------------------------------------------
+
+
+def test_other_sources_are_shown_and_changed_while_the_table_of_one_cannot_be_used(
+    sources: Sources, tmp_path: Path
+) -> None:
+    with (tmp_path / "sources.toml").open("a") as file:
+        file.write("[sources.shop-fr]\nnonsense = 1\n")
+
+    views = [sources.run(*view) for view in (("status",), ("source", "list"), ("top", "--once"))]
+    changes = [
+        sources.run(*change, "--source", "shop-de")
+        for change in (("status",), ("enqueue", "1"), ("pause",), ("resume",), ("dead", "list"))
+    ]
+
+    assert [(each.returncode, "shop-de" in each.stdout) for each in views] == [(2, True)] * 3
+    assert all("sources.shop-fr.nonsense" in each.stderr for each in views)
+    assert [each.returncode for each in changes] == [0] * 5

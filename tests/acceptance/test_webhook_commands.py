@@ -82,6 +82,29 @@ def test_the_webhooks_of_sources_are_in_the_sources_file(cli: Cli, tmp_path: Pat
     assert json.loads(request.stdout)["order_id"] == "1"
 
 
+def test_a_missing_secret_is_reported_and_the_webhooks_of_other_sources_are_shown(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "sources.toml"
+    (tmp_path / "shop-fr.secret").write_text(SECRET)
+    table = """
+        [sources.{name}]
+        webhook = {{ profile = "shopify", secret_files = ["{name}.secret"] }}
+        upstream = {{ url = "https://{name}.example/{{order_id}}" }}
+    """
+    file.write_text("".join(table.format(name=name) for name in ("shop-de", "shop-fr")))
+    env = {"INGEST_SOURCES": str(file)}
+
+    every = cli.run("webhook", "check", env=env)
+    usable = cli.run("webhook", "check", "--source", "shop-fr", env=env)
+    unusable = cli.run("webhook", "check", "--source", "shop-de", env=env)
+
+    assert (every.returncode, usable.returncode, unusable.returncode) == (2, 0, 2)
+    assert every.stdout == usable.stdout
+    assert "/v1/webhooks/shop-fr" in usable.stdout
+    assert every.stderr == unusable.stderr
+    [line] = every.stderr.splitlines()
+    assert "sources.shop-de.webhook.secret_files" in line
+
+
 def test_the_api_takes_what_the_page_sends(shop: Cli) -> None:
     api = shop.start("api", "--port", "0", env={"INGEST_API_METRICS_PORT": "0", "INGEST_LOG_FORMAT": "json"})
     assert api.stderr is not None

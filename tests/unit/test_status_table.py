@@ -11,6 +11,7 @@ from ingest.cli.terminal.times import format_duration
 from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.domain.operating.condition import Condition, condition_of
 from ingest.domain.operating.source_state import POSTGRES, UPSTREAM, Reason, State
+from ingest.operations.state.notices import notices_of
 from ingest.operations.state.status import OrdersStatus, SystemStatus
 from ingest.queue.operate.partition_monitor import ConsumerState
 
@@ -195,3 +196,15 @@ def test_an_error_is_broken_between_words(width: int) -> None:
 )
 def test_a_duration_is_rounded(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_no_further_worker_is_recommended_for_a_source_whose_configuration_workers_reject() -> None:
+    rejected = Reason(State.REJECTED, "own.toml: not TOML (ingest worker on web1)", 50.0, needs_operator=True)
+    conditions = {
+        "a": condition_of(QUEUE, {}, None, (), (None, lambda _: None), [rejected]),
+        "b": condition(consumer("w-0")),
+    }
+
+    found = notices_of(conditions)
+
+    assert [(each.sources, each.reason) for each in found] == [(["a"], rejected)]

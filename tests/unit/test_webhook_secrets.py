@@ -45,7 +45,7 @@ def test_a_byte_order_mark_alone_is_no_secret(tmp_path: Path, content: bytes) ->
 async def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(tmp_path: Path, content: bytes | None) -> None:
     (tmp_path / "a").write_text("the-old-secret")
     files = SecretFiles([tmp_path / "a"], hmac_key)
-    watched = files.watched()
+    watched = files.watched("shop")
     await watched.start()
 
     (tmp_path / "a").unlink()
@@ -71,7 +71,7 @@ async def test_a_process_that_starts_while_a_file_cannot_be_used_accepts_no_secr
     if content is not None:
         (tmp_path / "a").write_bytes(content)
 
-    watched = files.watched()
+    watched = files.watched("shop")
     await watched.start()
     assert secrets(files) == []
 
@@ -84,7 +84,7 @@ async def test_a_process_that_starts_while_a_file_cannot_be_used_accepts_no_secr
 async def test_no_secret_is_in_what_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").write_text("0011223344556677")
     files = SecretFiles([tmp_path / "a"], HEX)
-    watched = files.watched()
+    watched = files.watched("shop")
     await watched.start()
     (tmp_path / "a").write_text("do-not-log-this")
 

@@ -23,7 +23,7 @@ _DURATIONS = ("tolerance", "coalesce")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
-def load_webhooks(path: str) -> list[Webhook]:
+def load_webhooks(path: str, open_secrets: OpenSecrets = SecretFiles) -> list[Webhook]:
     """The webhooks in a file, with their secrets.
 
     Raises:
@@ -34,13 +34,13 @@ def load_webhooks(path: str) -> list[Webhook]:
     except ValueError as error:
         raise ConfigError(f"INGEST_WEBHOOKS: {error}") from error
     try:
-        return compile_webhooks(text, Path(path).parent)
+        return compile_webhooks(text, Path(path).parent, open_secrets)
     except WebhookError as error:
         where = ", ".join([path, *describe_location(error.keys, text)])
         raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.problem}") from None
 
 
-def compile_webhooks(text: str, folder: Path) -> list[Webhook]:
+def compile_webhooks(text: str, folder: Path, open_secrets: OpenSecrets = SecretFiles) -> list[Webhook]:
     """Compile the text of a file. Paths of secrets are relative to its folder.
 
     Raises:
@@ -54,7 +54,7 @@ def compile_webhooks(text: str, folder: Path) -> list[Webhook]:
     _convert(data if not isinstance(tables, dict) else {**data, "sources": {}}, declaration.WebhooksFile)
     if not tables:
         raise WebhookError("contains no webhook: write a table [sources.NAME] for each")
-    return [_compile(name, table, folder) for name, table in tables.items()]
+    return [_compile(name, table, folder, open_secrets) for name, table in tables.items()]
 
 
 def compile_table(name: str, table: Any, folder: Path, open_secrets: OpenSecrets = SecretFiles) -> Webhook:
@@ -80,12 +80,12 @@ def _in_seconds(table: Any) -> Any:
     return {**table, **seconds}
 
 
-def _compile(name: str, table: Any, folder: Path) -> Webhook:
+def _compile(name: str, table: Any, folder: Path, open_secrets: OpenSecrets) -> Webhook:
     keys: Keys = ("sources", name)
     if not _NAME.fullmatch(name):
         raise WebhookError("a name is 1 to 64 of a-z 0-9 _ -, because it is a part of the URL", keys)
     with below(*keys):
-        return compile_table(name, table, folder)
+        return compile_table(name, table, folder, open_secrets)
 
 
 def _convert(value: Any, kind: Any) -> Any:

@@ -180,7 +180,8 @@ class WebhookRoutes:
         receiver = self.receivers.get(name)
         if receiver is None and name in self.unusable:
             # The sender tries again. After a 404, some senders remove the webhook.
-            raise busy(503, "unusable_configuration", "the configuration of the source cannot be used", _NO_SECRET)
+            self.reported.setdefault(name, WebhookCounts()).reject(code := "unusable_configuration", time.time())
+            raise busy(503, code, "the configuration of the source cannot be used", _NO_SECRET)
         if receiver is None:
             # Before the body is read, because bodies of arbitrary clients would take the memory of signed ones.
             raise Problem(404, "unknown_webhook", "there is no such webhook")

@@ -35,14 +35,14 @@ class SecretFiles:
         made._paths = tuple(paths)
         return made
 
-    def watched(self) -> WatchedFiles:
-        """The files, read at the start of a process and when they change. An unusable file then changes nothing.
+    def watched(self, webhook: str) -> WatchedFiles:
+        """The files of this webhook, read at the start of a process and when they change. An unusable file then changes nothing.
 
         A process that starts again inherits the secrets that its parent once read. They may have been revoked, so none
         is valid until the files have been read.
         """
         self.keys = ()
-        return WatchedFiles(", ".join(map(str, self._paths)), self._paths, self._reload)
+        return WatchedFiles(f"the webhook {webhook}", self._paths, self._reload)
 
     async def _reload(self) -> None:
         self.keys = await asyncio.to_thread(self._read)

@@ -24,19 +24,17 @@ Reason = Annotated[str, typer.Option(help="Shown to other operators.", metavar="
 def chosen_to_control(
     names: Sequence[str] | None, *, everything: bool
 ) -> "tuple[Mapping[str, Backends], Sequence[str]]":
-    """Return all sources, and the names of the chosen ones: the only one, the named ones, or all.
+    """Return the sources with their names, and the names of the chosen ones: the only one, the named ones, or all.
 
     Raises:
         ConfigError: a name is needed, no source has one of the names, or there are names and `everything`.
     """
-    from ingest.domain.source_name import chosen_source, chosen_sources
+    from ingest.domain.source_name import chosen_source
 
     if names and everything:
         raise ConfigError("--all selects every source: use it without --source")
-    sources = backends_of_sources(None)
-    if everything or names:
-        return sources, chosen_sources(names, sources)
-    return sources, [chosen_source(None, sources)]
+    sources = backends_of_sources(names)
+    return sources, [*sources] if everything or names else [chosen_source(None, sources)]
 
 
 def run_with_access(sources: "Mapping[str, Backends]", act: "Callable[[ControlAccess], Awaitable[_T]]") -> _T:

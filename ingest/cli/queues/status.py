@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Never
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources, require
+from ingest.cli.invocation import backends_to_show, require
 from ingest.cli.options import Sources
 from ingest.cli.terminal.status_table import lines_of
 from ingest.cli.terminal.width import console_on, width_of
+from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import UNNAMED
 from ingest.process.interrupt import run_interruptible
 
@@ -41,7 +42,8 @@ def status(
     A consumer is alive until its heartbeat expires. Below the numbers, a line for each server or source names the cause of an incident
     and since when it lasts.
 
-    The exit code is 1 if Redis or PostgreSQL cannot be reached, and while a source cannot work. A pause is no error.
+    The exit code is 1 if Redis or PostgreSQL cannot be reached, and while a source cannot work. A pause is no error. It is 2 if the
+    configuration of a source cannot be used. The other sources are shown.
 
     Examples:
     `ingest status` shows a table.
@@ -67,10 +69,12 @@ def status(
 
     if not watch:
         require(context, "--watch", "interval")
-    sources = [*backends_of_sources(source).values()]
+    sources, errors = backends_to_show(source)
     found = run_interruptible(_watch(sources, interval, as_json=as_json) if watch else read_status(sources))
     if not watch:
         _show(found, as_json=as_json)
+    if errors:
+        raise ConfigError(errors)
     raise typer.Exit(1 if found[0].errors or any(each.condition.cannot_work for each in found) else 0)
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli.invocation import backends_of_sources
+from ingest.cli.invocation import backends_to_show
 from ingest.cli.options import Sources
 from ingest.cli.terminal.keys import Keys
 from ingest.cli.terminal.top_screen import SORTS, lines_of
 from ingest.cli.terminal.width import console_on, width_of
+from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ def top(
 
     `ingest top --once --json | jq .rates.stored` prints the stored orders per second. Without `--once`, there is an object each second.
     """
-    listed = [*backends_of_sources(source).values()]
+    listed, errors = backends_to_show(source)
     if not sys.stdout.isatty() and not as_json:
         once = True
-    raise typer.Exit(run_interruptible(_run(listed, once=once, as_json=as_json)))
+    code = run_interruptible(_run(listed, once=once, as_json=as_json))
+    if errors:
+        raise ConfigError(errors)
+    raise typer.Exit(code)
 
 
 async def _run(listed: "Sequence[Backends]", *, once: bool, as_json: bool) -> int:

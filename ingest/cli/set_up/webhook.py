@@ -70,33 +70,45 @@ def check(
     if source is None and body is not None:
         raise typer.BadParameter("--body needs --source")
     settings = start(webhooks=file)
-    named = {webhook.name: webhook for webhook in _webhooks(settings, file)}
-    if source is not None and source not in named:
-        raise typer.BadParameter(
-            f"no webhook is called {source!r}; there are {', '.join(named)}", param_hint="'--source'"
-        )
+    named, problems = _webhooks(settings, file)
+    if source is not None and source not in named.keys() | problems.keys():
+        known = ", ".join([*named, *problems])
+        raise typer.BadParameter(f"no webhook is called {source!r}; there are {known}", param_hint="'--source'")
+    if source in problems:
+        raise ConfigError(problems[source])
     if source is None or body is None:
         _print_webhooks([*named.values()] if source is None else [named[source]], as_json=as_json)
+        if source is None and problems:
+            raise ConfigError("; ".join(problems.values()))
         return
     content = read_document(body, settings.api_body_limit, "body", "INGEST_API_BODY_LIMIT")
     _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
 
 
-def _webhooks(settings: "Settings", file: str | None) -> "Sequence[Webhook]":
-    """Read the webhooks from their file, or from the sources file.
+def _webhooks(settings: "Settings", file: str | None) -> "tuple[dict[str, Webhook], dict[str, str]]":
+    """Read the webhooks from their file, or from the sources file, and the error of each other source.
 
     Raises:
-        ConfigError: there is none, or one cannot be used.
+        ConfigError: there is none, or the file cannot be used.
     """
     from ingest.api.webhooks.load import load_webhooks
     from ingest.api.webhooks.source_webhook import webhook_of
-    from ingest.settings.source_file import source_settings_without_secrets
+    from ingest.settings.source_file import usable_source_settings
+    from ingest.settings.source_values import values_without_secrets
 
     if settings.webhooks is not None and (file is not None or settings.sources is None):
-        return load_webhooks(settings.webhooks)
-    found = [webhook_of(each) for each in source_settings_without_secrets(settings).values()]
-    if webhooks := [webhook for webhook in found if webhook is not None]:
-        return webhooks
+        return {webhook.name: webhook for webhook in load_webhooks(settings.webhooks)}, {}
+    named: dict[str, Webhook] = {}
+    sources, problems = usable_source_settings(settings, read=values_without_secrets)
+    for name, each in sources.items():
+        try:
+            webhook = webhook_of(each)
+        except ConfigError as error:
+            problems[name] = str(error)
+        else:
+            named |= {} if webhook is None else {name: webhook}
+    if named or problems:
+        return named, problems
     raise ConfigError(
         "there are no webhooks: set INGEST_WEBHOOKS, write a table [sources.NAME.webhook] into the sources file, or name a file"
     )

@@ -1,6 +1,6 @@
 """Reports the causes of incidents that worker processes report, one finding for each server or source, as other views do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ingest.domain.operating.source_state import POSTGRES, REDIS, State
@@ -22,7 +22,7 @@ _ADVICE = {
     State.QUEUE_UNAVAILABLE: "repair Redis. Orders wait, and none is lost",
     State.REJECTED: "correct the configuration of the source",
 }
-_REJECTED = "look for `webhook_refused` in the log of `ingest api`, which contains the reason"
+_REJECTED = "run `ingest webhook check{option}` where `ingest api` runs, and look for `webhook_refused` in its log"
 _AREAS = {POSTGRES: Area.POSTGRES, REDIS: Area.REDIS, "": Area.WORKERS}
 _ERRORS = (State.STORE_UNAVAILABLE, State.QUEUE_UNAVAILABLE, State.REJECTED)
 
@@ -40,14 +40,19 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
     for source in snapshot.sources:
         if source.webhooks is not None and source.webhooks.rejected:
             text = f"webhooks rejected within an hour: {source.webhooks.line}"
-            yield replace(Checks(Area.WORKERS).warning(text, _REJECTED), source=source.source)
+            advice = _REJECTED.format(option=_option([source.source]))
+            yield replace(Checks(Area.WORKERS).warning(text, advice), source=source.source)
 
 
 def _finding(notice: Notice, line: str) -> Finding:
     reason = notice.reason
     server = reason.server.split(" ")[0]
     checks = Checks(_AREAS.get(server, Area.UPSTREAM))
-    option = "".join(f" --source {each}" for each in notice.sources if each)
-    advice = _DECIDE if reason.needs_operator else _ADVICE.get(reason.state, "").format(option=option)
-    is_error = reason.needs_operator or reason.state in _ERRORS
+    is_unproven = reason.needs_operator and reason.state is State.CIRCUIT_OPEN
+    advice = _DECIDE if is_unproven else _ADVICE.get(reason.state, "").format(option=_option(notice.sources))
+    is_error = is_unproven or reason.state in _ERRORS
     return checks.error(line, advice) if is_error else checks.warning(line, advice)
+
+
+def _option(sources: Iterable[str]) -> str:
+    return "".join(f" --source {each}" for each in sources if each)

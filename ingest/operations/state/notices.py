@@ -91,6 +91,9 @@ def notices_of(conditions: Mapping[str, Condition]) -> Sequence[Notice]:
     found: dict[tuple[object, ...], list[tuple[str, Reason]]] = {}
     for source, condition in conditions.items():
         for reason in condition.reasons:
+            if reason.state is State.NO_WORKER and condition.state is State.REJECTED:
+                # The processes that reject the source start it when it is corrected.
+                continue
             key: tuple[object, ...] = (reason.state, reason.server)
             if not _is_shared(reason):
                 key = (*key, reason.text, source)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
@@ -23,8 +23,10 @@ from ingest.api.orders.pushing import Pushing
 from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.routes import Receiver, WebhookRoutes
 from ingest.domain.deliveries.entry_kind import EntryKind
+from ingest.domain.errors import ConfigError
 from ingest.domain.operating.service_report import WebhookCounts
 from ingest.domain.source_name import UNNAMED
+from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.queue.redis.connection import translated
 from ingest.services.http.api_connections import RouteConnections
 from ingest.services.http.served_sources import ServedSources
@@ -33,7 +35,7 @@ from ingest.sources.documents import decoder_of, skips_of
 from ingest.telemetry.shared_metrics import Counter
 
 if TYPE_CHECKING:
-    from ingest.mapping.compiled.mapping import CompiledMapping
+    from ingest.flow.ports import Decode
 
 # Values of the label `origin` in metrics.
 ORIGINS = ("api", "webhook")
@@ -73,7 +75,7 @@ def routes_of(
             await connections.redis.ping()
 
     of_sources = {
-        name: _routes_of_source(each, sources.mappings.get(name), connections, counters.accepted[name]["api"], limits)
+        name: _routes_of_source(each, _decoder(sources, name), connections, counters.accepted[name]["api"], limits)
         for name, each in sources.settings.items()
     }
     described = [
@@ -87,9 +89,19 @@ def routes_of(
     return [*described, OpenApi(described).route, *ambiguous_routes(of_sources)]
 
 
+def _decoder(sources: ServedSources, name: str) -> "Decode":
+    if name not in sources.rejected or name in sources.mappings:
+        return decoder_of(sources.mappings.get(name))
+
+    def reject(*_: object) -> NoReturn:
+        raise ConfigError(sources.rejected[name].problem)
+
+    return OrderDecoder(reject)
+
+
 def _routes_of_source(
     settings: Settings,
-    mapping: "CompiledMapping | None",
+    decoder: "Decode",
     connections: RouteConnections,
     accepted: Counter,
     limits: BodyLimits,
@@ -104,7 +116,7 @@ def _routes_of_source(
 
     return [
         *Announcing(queueing, Idempotency(source.calls), limits).routes(),
-        *Pushing(queueing, decoder_of(mapping), limits).routes(),
+        *Pushing(queueing, decoder, limits).routes(),
         *OrderRoutes(source.orders).routes(),
         *QueueRoutes(source.monitor).routes(),
         *entry_routes(EntryKind.RETRIES),

@@ -14,6 +14,7 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.operating.service_report import Rejection, rejected_since
 from ingest.files.watch import Identity, identity_of
 from ingest.settings import Settings
+from ingest.settings.names import naming_keys_of
 from ingest.settings.source_file import usable_source_settings
 from ingest.settings.source_values import values_without_secrets
 from ingest.sources.documents import mapping_of
@@ -29,8 +30,9 @@ class ServedSources:
     Attributes:
         settings: of each source.
         webhooks: of each source.
-        mappings: of each source, compiled, or None for our own documents.
-        rejected: the sources whose configuration cannot be used. They are served by the previous one, if there is one.
+        mappings: of each usable source, compiled, or None for our own documents.
+        rejected: the sources whose configuration cannot be used. They are served by the previous one, if there is one. Otherwise, if
+            only the mapping or the webhook is wrong, their orders can be seen and enqueued by ID.
     """
 
     settings: Mapping[str, Settings]
@@ -51,18 +53,20 @@ class ServedSources:
         """
         read, problems = usable_source_settings(settings, read=values_without_secrets)
         known = cls({}) if before is None else before
-        sources, webhooks, mappings = dict[str, Settings](), dict[str, Sequence[Webhook]](), dict(known.mappings)
+        sources, webhooks = dict(read), dict[str, Sequence[Webhook]]()
+        mappings: dict[str, CompiledMapping | None] = {}
         for name, each in read.items():
             try:
-                webhooks[name], mappings[name] = _webhooks_of(each), mapping_of(each)
-                sources[name] = each
+                with naming_keys_of(name):
+                    found = _webhooks_of(each), mapping_of(each)
+                webhooks[name], mappings[name] = found
             except ConfigError as error:
-                webhooks.pop(name, None)
                 problems[name] = str(error)
-        if not sources and before is None:
+        if not mappings and before is None:
             raise ConfigError("; ".join(problems.values()))
-        for name in problems.keys() & known.settings.keys():
-            sources[name], webhooks[name] = known.settings[name], known.webhooks.get(name, ())
+        for name in problems.keys() & known.mappings.keys():
+            sources[name], mappings[name] = known.settings[name], known.mappings[name]
+            webhooks[name] = known.webhooks.get(name, ())
             problems[name] += "; its previous configuration stays in use"
         return cls(sources, webhooks, mappings, rejected_since(problems, known.rejected, time.time()))
 
@@ -82,9 +86,11 @@ def identities(settings: Settings, sources: Iterable[Settings]) -> dict[Path, Id
 
 
 def _webhooks_of(settings: Settings) -> Sequence[Webhook]:
-    """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file."""
+    """Read the webhooks of a source. The webhooks of the unnamed source are in a separate file.
+
+    A missing secret keeps neither other webhooks nor the API from working. Its file is watched.
+    """
     if settings.source:
-        # A missing secret keeps neither other webhooks nor the API from working. Its file is watched.
         webhook = webhook_of(settings, SecretFiles.unread)
         return [] if webhook is None else [webhook]
-    return load_webhooks(settings.webhooks) if settings.webhooks is not None else []
+    return load_webhooks(settings.webhooks, SecretFiles.unread) if settings.webhooks is not None else []

@@ -53,8 +53,8 @@ def prometheus(
     addresses = {"prometheus": own, "alertmanager": alertmanager}
     for job in read["scrape_configs"]:
         job.pop("dns_sd_configs", None)
-        if "scrape_interval" in job:
-            job["scrape_interval"] = divided(job["scrape_interval"], speed)
+        for name in {"scrape_interval", "scrape_timeout"} & job.keys():
+            job[name] = divided(job[name], speed)
         if job["job_name"] in addresses:
             job["static_configs"] = [{"targets": [addresses[job["job_name"]]]}]
         else:

@@ -63,8 +63,11 @@ class Monitoring:
         receiver: the receiver of notifications.
     """
 
-    def __init__(self, targets: Path, url: str, receiver: Receiver, http: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, targets: Path, name_of_target: str, url: str, receiver: Receiver, http: aiohttp.ClientSession
+    ) -> None:
         self._targets = targets
+        self._name_of_target = name_of_target
         self._url = url
         self._http = http
         self.receiver = receiver
@@ -93,8 +96,8 @@ class Monitoring:
         }
         for name, content in written.items():
             (home / name).write_text(yaml.safe_dump(content))
-        _write(home / "ingest.json", {})
-        _write(home / "ingest-api.json", {})
+        for job in ("ingest", "ingest-api"):
+            _write(home / f"{job}.json", {}, deployment.name_of_target)
         processes = [
             on.executable(
                 prometheus, f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}",
@@ -109,13 +112,13 @@ class Monitoring:
             await asyncio.to_thread(wait_until_served, [process], port)
         try:
             async with aiohttp.ClientSession() as http:
-                yield cls(home, f"http://127.0.0.1:{ports[0]}/api/v1/alerts", receiver, http)
+                yield cls(home, deployment.name_of_target, f"http://127.0.0.1:{ports[0]}/api/v1/alerts", receiver, http)
         finally:
             await runner.cleanup()
 
     def scrape(self, job: str, ports: Mapping[str, int]) -> None:
         """Scrape these ports of this machine for a job, by the name of the process."""
-        _write(self._targets / f"{job}.json", ports)
+        _write(self._targets / f"{job}.json", ports, self._name_of_target)
 
     async def active(self) -> list[tuple[Labels, str]]:
         """The labels and the state of each alert in Prometheus: pending or firing."""
@@ -145,8 +148,8 @@ class Monitoring:
         await eventually(is_over, within=within, every=0.2)
 
 
-def _write(file: Path, ports: Mapping[str, int]) -> None:
-    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}} for name, port in ports.items()]
+def _write(file: Path, ports: Mapping[str, int], name_of_target: str) -> None:
+    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {name_of_target: name}} for name, port in ports.items()]
     new = file.with_suffix(".new")
     new.write_text(json.dumps(targets))
     new.replace(file)

@@ -18,6 +18,7 @@ from ingest.cli.terminal.output import standard_output
 from ingest.cli.terminal.text import printable, printable_json
 from ingest.cli.terminal.times import format_age, format_duration
 from ingest.cli.terminal.width import broken, width_of
+from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -50,11 +51,15 @@ def list_(*, as_json: AsJson = False) -> None:
     """
     from ingest.operations.backends import Backends
     from ingest.operations.state.snapshots import read_snapshot
-    from ingest.settings.source_file import source_kinds, source_settings_without_secrets
+    from ingest.settings.source_file import source_kinds, usable_source_settings
+    from ingest.settings.source_values import values_without_secrets
     from ingest.store.polls import polls_if_available
 
     settings = start()
-    sources, kinds = source_settings_without_secrets(settings), source_kinds(settings)
+    sources, problems = usable_source_settings(settings, read=values_without_secrets)
+    if not sources:
+        raise ConfigError("; ".join(problems.values()))
+    kinds = source_kinds(settings)
     backends = [Backends.of(each) for each in sources.values()]
     listed = [name for name, each in sources.items() if each.order_list is not None]
 
@@ -74,6 +79,8 @@ def list_(*, as_json: AsJson = False) -> None:
         ]
         with standard_output() as stream:
             stream.writelines(f"{line}\n" for line in broken(notices, width_of(sys.stdout)))
+    if problems:
+        raise ConfigError("; ".join(problems.values()))
     raise typer.Exit(1 if snapshot.problem else 0)
 
 
