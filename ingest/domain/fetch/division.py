@@ -1,18 +1,15 @@
 """Divides a page that cannot be fetched, until the element that breaks it is alone. Pure."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from ingest.domain.errors import ListFault
 from ingest.domain.fetch.listed import ListShape
 
 # Sizes of the parts. A page with one such element takes about 15 requests.
 _SIZES = (25, 5, 1)
 # If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
-_MOST_REPEATS = 3
 # Further times are tried in steps that grow by this factor.
 _GROWTH = 8
 
@@ -29,8 +26,6 @@ class Division(msgspec.Struct):
         unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
         failures: parts that have failed one after another.
         has_read: whether any part was read.
-        last_ids: of the orders of the part before the next one.
-        repeats: consecutive parts with these orders.
     """
 
     at: int
@@ -41,8 +36,6 @@ class Division(msgspec.Struct):
     unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: int = 0
     has_read: bool = False
-    last_ids: tuple[str, ...] = ()
-    repeats: int = 0
 
     @property
     def number(self) -> int:
@@ -54,31 +47,23 @@ class Division(msgspec.Struct):
         """Whether all parts were read or left out."""
         return self.at >= self.end
 
-    def advance(self, order_ids: Sequence[str], count: int) -> None:
+    def advance(self, count: int) -> None:
         """Continue after a part that was read.
 
         A shop that limits pages begins a part elsewhere. The elements of a part that is shorter than requested are requested one by one.
-
-        Raises:
-            ListFault: several parts contain the same orders.
         """
         self.failures, self.has_read = 0, True
-        ids = tuple(order_ids)
-        self.repeats = self.repeats + 1 if ids and ids == self.last_ids else 0
-        self.last_ids = ids or self.last_ids
-        if self.repeats >= _MOST_REPEATS:
-            raise ListFault(f"the list does not end: {self.repeats} pages in a row contain the same orders")
         if 0 < count < self.size:
             self.size = self.largest = 1
             return
         self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
         self.size = max(size for size in _SIZES if size <= self.size or (size <= self.largest and self.at % size == 0))
 
-    def fail(self) -> bool:
-        """Divide a part that cannot be fetched, or leave out an element. Return False if the shop fails."""
+    def fail(self, last_id: str) -> bool:
+        """Divide a part that cannot be fetched, or leave out an element after the order `last_id`. Return False if the shop fails."""
         self.failures += 1
         if self.size == 1:
-            self.unread.append((self.at, self.last_ids[-1] if self.last_ids else ""))
+            self.unread.append((self.at, last_id))
             self.at += 1
         else:
             self.size = max(size for size in _SIZES if size < self.size)
@@ -112,7 +97,8 @@ class CursorDivision(msgspec.Struct):
         is_sorted: whether the list is sorted by time. In another list, an element cannot be passed.
         size: elements of the next part.
         reach: how far the next time is from the one before.
-        since: the time that is tried. None while cursors are followed.
+        since: the time that is tried. None while the cursors of the page are followed.
+        cursor: of the tried period, if all orders of its pages so far are left out.
         high: a period that begins here does not contain the element. None if unknown.
         failures: parts that have failed one after another.
     """
@@ -126,6 +112,7 @@ class CursorDivision(msgspec.Struct):
     size: int
     reach: timedelta
     since: datetime | None = None
+    cursor: str | None = None
     high: datetime | None = None
     failures: int = 0
 
@@ -163,6 +150,7 @@ class CursorDivision(msgspec.Struct):
         self._try_another()
 
     def _try_another(self) -> None:
+        self.cursor = None
         if self.high is None:
             self.since = self.low + self.reach
             self.reach *= _GROWTH

@@ -75,8 +75,8 @@ class Reading:
         if part is not None:
             return PageRequest(run.since, self._until, None, part.number, part.size)
         if self._parts is not None:
-            tried = self._parts.since
-            return PageRequest(tried or run.since, self._until, None if tried else run.cursor, 0, self._parts.size)
+            tried, cursor = self._parts.since, self._parts.cursor
+            return PageRequest(tried or run.since, self._until, cursor if tried else run.cursor, 0, self._parts.size)
         return PageRequest(run.since, self._until, run.cursor, run.number)
 
     @property
@@ -102,9 +102,7 @@ class Reading:
         if self._pages > _MOST_PAGES:
             raise ListFault(f"the list has more than {_MOST_PAGES:,} pages")
         if self._parts is not None and self._parts.since is not None:
-            # These orders are read once more from the time that is found.
-            self._parts.note_tried(is_after=not any(order in self._seen for order in page.orders))
-            self._pass_element(self._parts)
+            self._take_tried(self._parts, page)
             return []
         run = self._run
         new, fresh = self._seen.new(page.orders), run.seen.new(page.orders)
@@ -135,7 +133,7 @@ class Reading:
         if self._division is None:
             self._division = division_of(self._shape, self._run.number, self._sizes.most)
             return self._division is not None
-        if not self._division.fail():
+        if not self._division.fail(self._run.last_ids[-1] if self._run.last_ids else ""):
             self._division = None
             return False
         self._skip_parts(self._division)
@@ -215,8 +213,20 @@ class Reading:
         if not self._parts.fail():
             self._parts = None
             return False
+        self._run.idle = 0
         self._pass_element(self._parts)
         return True
+
+    def _take_tried(self, parts: CursorDivision, page: ListedPage) -> None:
+        """Take a page of the tried period. Its orders are read once more from the time that is found."""
+        if not page.orders and page.next is not None:
+            # Orders that the shop leaves out show nothing about the time.
+            self._run.idle, parts.cursor = self._run.idle + 1, page.next
+            self._run.require_progress(page)
+            return
+        self._run.idle = 0
+        parts.note_tried(is_after=not any(order in self._seen for order in page.orders))
+        self._pass_element(parts)
 
     def _pass_element(self, parts: CursorDivision) -> None:
         """Continue from a time after the element that cannot be fetched, if it is known."""
@@ -225,17 +235,24 @@ class Reading:
         between = f"changed from {parts.known:%FT%TZ} to {parts.high:%FT%TZ}"
         self.gaps.add_unread(f"at least one that {between}")
         self.gaps.unproven.append(f"orders that {between} may be missing, because the page of one of them fails")
-        self._run, self._before, self._parts = ListRun(parts.high), None, None
+        before, self._run, self._before, self._parts = self._run, ListRun(parts.high), None, None
+        if parts.high == before.since:
+            # The period ends with this element.
+            self._end(self._run)
 
     def _take_part(self, part: Division, page: ListedPage) -> None:
-        part.advance([order.order_id for order in page.orders], page.count)
+        part.advance(page.count)
         if page.total is not None:
             part.end = min(part.end, page.total)
-        self._skip_parts(part, has_ended=page.has_more is False or (page.total is not None and part.at >= page.total))
+        has_ended = page.has_more is False or (page.total is not None and part.at >= page.total)
+        self._run.note_ids(page)
+        if not has_ended:
+            self._run.require_progress(page)
+        self._skip_parts(part, page if has_ended else None)
 
-    def _skip_parts(self, part: Division, *, has_ended: bool = False) -> None:
-        """Continue after the last part."""
-        if not (part.is_done or has_ended):
+    def _skip_parts(self, part: Division, last: ListedPage | None = None) -> None:
+        """Continue after the last part, of which `last` ends the list if it is given."""
+        if last is None and not part.is_done:
             return
         run, self._division = self._run, None
         run.received += len(part.unread)
@@ -245,5 +262,5 @@ class Reading:
         # Orders may have moved between the parts, as between pages.
         run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 2, True, 0, 0
         run.number = part.end if self._shape.counts_elements else run.number + 1
-        if has_ended:
-            self._end(run)
+        if last is not None:
+            self._end(run, last)
