@@ -3,17 +3,16 @@
 A fetch has no side effects. If it is cancelled or the process dies, nothing has happened.
 """
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Self, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
-from ingest.domain.exponential_pause import exponential_pause
+from ingest.domain.errors import PermanentFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.fetch.result import Failed, Fetched
@@ -29,12 +28,9 @@ from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.traced_transport import traced_opener
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
+from ingest.upstream.immediate_tries import with_tries
 from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.session import ApiSession, utc_now
-
-# Pauses between the immediate tries of one attempt, in seconds.
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
 
 
 def _never() -> bool:
@@ -120,7 +116,7 @@ class UpstreamClient:
 
     def fetch(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched | Failed]:
         """Fetch the document of one order, with immediate tries after transient failures."""
-        return self._with_tries(request, self._url(request.order_id), self._body_of(request))
+        return self._with_tries(request, self._url(request.order_id), self._body_of(request), None)
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch with a single try, for probing while the API is unavailable."""
@@ -140,19 +136,11 @@ class UpstreamClient:
             return Failed(fault, Exchange((request,), time.monotonic()))
         return await self._with_tries(request, url, page.body, "GET" if page.body is None else "POST")
 
-    async def _with_tries(
-        self, request: FetchRequest, url: str, body: bytes | None, method: Method | None = None
-    ) -> Fetched | Failed:
-        result = await self._session.send((request,), url, body, method)
-        for number in range(self._tries - 1):
-            if not (isinstance(result, Failed) and _may_pass(result.fault)):
-                break
-            # Full jitter, so that requests that failed together are not retried together.
-            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number)))
-            if self._is_paused():
-                return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
-            result = await self._session.send((request,), url, body, method)
-        return result
+    def _with_tries(
+        self, request: FetchRequest, url: str, body: bytes | None, method: Method | None
+    ) -> Coroutine[Any, Any, Fetched | Failed]:
+        send = partial(self._session.send, (request,), url, body, method)
+        return with_tries(send, self._tries, self._draw, self._is_paused)
 
     def _body_of(self, request: FetchRequest) -> bytes | None:
         return None if self._body is None else self._body.filled(request.order_id)
@@ -163,11 +151,6 @@ class UpstreamClient:
 
 def _filled(template: str, order_id: str) -> str:
     return template.replace(PLACEHOLDER, quoted_ids(order_id))
-
-
-def _may_pass(fault: Fault) -> bool:
-    """Whether an immediate try may succeed. Requests for a token have their own pauses."""
-    return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:

@@ -14,18 +14,18 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from ingest.domain.errors import Fault, ListFault, TokenFault, TransientFault
-from ingest.domain.exponential_pause import exponential_pause
+from ingest.domain.errors import ListFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 from ingest.domain.fetch.quota import QuotaLimits
-from ingest.domain.fetch.result import Fetched
+from ingest.domain.fetch.result import document_of
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import transport_opener
 from ingest.upstream.conditions import Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import OnHead, UpstreamLimits
+from ingest.upstream.immediate_tries import with_tries
 from ingest.upstream.lists.declaration import LINK, OFFSET, PAGE, ListDeclaration
 from ingest.upstream.lists.links import counts_up
 from ingest.upstream.lists.page_reading import PageReader
@@ -42,7 +42,6 @@ _REQUEST = FetchRequest("")
 _EMPTY_STATUS = 204
 # Decoding takes about 20 ms for each MB. Larger pages are decoded in a thread.
 _LARGE = 256 * 1024
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 # The index of a shop, and a replica of its database, are seconds behind. Within the overlap, which the next poll reads again.
 _SETTLED_AFTER = timedelta(minutes=1)
 
@@ -119,10 +118,10 @@ class HttpOrderList:
     async def page(self, request: PageRequest) -> ListedPage:
         """See `OrderList`."""
         received: list[Mapping[str, str]] = []
-        fetched = await self._fetched(request, lambda _, headers: received.append(headers))
+        body = await self._body(request, lambda _, headers: received.append(headers))
         headers: Mapping[str, str] = received[-1] if received else {}
-        read = partial(self._reader.read, fetched.body, headers, request.number, is_part=request.size is not None)
-        page = read() if len(fetched.body) < _LARGE else await asyncio.to_thread(read)
+        read = partial(self._reader.read, body, headers, request.number, is_part=request.size is not None)
+        page = read() if len(body) < _LARGE else await asyncio.to_thread(read)
         if page.next is None or not self._names_urls:
             return page
         # Without the origin, which must not change.
@@ -152,19 +151,10 @@ class HttpOrderList:
             return self._target(request.cursor)
         return self._requests.url_of(self._values(request))
 
-    async def _fetched(self, request: PageRequest, on_head: OnHead) -> Fetched:
+    async def _body(self, request: PageRequest, on_head: OnHead) -> bytes:
         url, method, body = self._url(request), self._requests.method, self._requests.body_of(self._values(request))
-        number = 0
-        while True:
-            result = await self._session.send(
-                (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS
-            )
-            if isinstance(result, Fetched):
-                return result
-            number += 1
-            if number >= self._tries or not _may_pass(result.fault):
-                raise result.fault
-            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number - 1)))
+        send = partial(self._session.send, (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS)
+        return document_of(await with_tries(send, self._tries, self._draw))
 
     def _target(self, cursor: str) -> str:
         """Return the URL of a page that the response before has named."""
@@ -190,8 +180,3 @@ def _shape(options: ListOptions, requests: ListRequests) -> ListShape:
         unit=options.times.unit,
         settled_after=min(_SETTLED_AFTER, options.overlap),
     )
-
-
-def _may_pass(fault: Fault) -> bool:
-    """Whether an immediate try may succeed. Requests for a token have their own pauses."""
-    return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)
