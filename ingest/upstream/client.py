@@ -3,16 +3,18 @@
 A fetch has no side effects. If it is cancelled or the process dies, nothing has happened.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import PermanentFault
+from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
+from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import PageRequest
 from ingest.domain.fetch.result import Failed, Fetched
@@ -28,9 +30,12 @@ from ingest.upstream.conditions import UNCONDITIONAL, Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.traced_transport import traced_opener
 from ingest.upstream.http.transport import Kind, Method, UpstreamLimits
-from ingest.upstream.immediate_tries import with_tries
 from ingest.upstream.opening import OpenTransport, open_access
 from ingest.upstream.session import ApiSession, utc_now
+
+# Pauses between the immediate tries of one attempt, in seconds.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 def _never() -> bool:
@@ -147,6 +152,30 @@ class UpstreamClient:
 
     def _url(self, order_id: str) -> str:
         return _filled(self._template, order_id)
+
+
+async def with_tries(
+    send: Callable[[], Awaitable[Fetched | Failed]],
+    tries: int,
+    draw: Callable[[float, float], float],
+    is_paused: Callable[[], bool] = _never,
+) -> Fetched | Failed:
+    """Send a request, and again after failures that may pass. Return the last result. For the arguments, see `UpstreamClient`."""
+    result = await send()
+    for number in range(tries - 1):
+        # Requests for a token have their own pauses.
+        if (
+            isinstance(result, Fetched)
+            or not isinstance(result.fault, TransientFault)
+            or isinstance(result.fault, TokenFault)
+        ):
+            break
+        # Full jitter, so that requests that failed together are not retried together.
+        await asyncio.sleep(draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number)))
+        if is_paused():
+            return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
+        result = await send()
+    return result
 
 
 def _filled(template: str, order_id: str) -> str:

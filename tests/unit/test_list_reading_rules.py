@@ -58,7 +58,7 @@ class Shop:
     def __call__(self, request: PageRequest) -> ListedPage | None:
         self.requests.append(request)
         listed = sorted((at, name) for name, at in self.times.items() if at >= request.since - SECOND)
-        size = request.size or self.size
+        size = min(request.size or self.size, self.size)
         first = request.number if self.shape.counts_elements else request.number * size
         found = [ListedOrder(name, at) for at, name in listed[first : first + size]]
         if any(order.order_id in self.broken for order in found):
@@ -415,6 +415,17 @@ def test_pages_that_repeat_end_the_reading_although_each_is_divided(*, says_tota
     assert tries < 10
 
 
+@pytest.mark.parametrize("most", [2, 5])
+@pytest.mark.parametrize("broken", ["4", "40"])
+def test_a_failing_page_does_not_hide_the_later_pages_of_a_shop_that_limits_them(most: int, broken: str) -> None:
+    shop = Shop(60, size=most)
+    shop.shape, shop.broken = msgspec.structs.replace(NUMBERED, is_sorted=False), {broken}
+    reading = reading_of(shop)
+
+    assert set(read(shop, reading)) == set(shop.times) - {broken}
+    assert reading.gaps.unread == 1
+
+
 def test_orders_that_are_missing_at_an_end_within_a_divided_page_are_counted() -> None:
     shop = Shop(18)
     shop.broken, shop.left_out, shop.says_total = {"12"}, {"15", "16"}, True
@@ -472,6 +483,12 @@ def test_an_order_that_breaks_its_page_in_a_list_with_cursors_is_passed_by_time(
         assert any(begin <= f"{shop.times[name]:%FT%TZ}" <= end for begin, end in periods)
     assert "may be missing" in reading.gaps.sentences[-1]
     assert len(shop.requests) < 40 * (len(broken) + 1)
+
+
+def test_a_shop_that_fails_is_no_bug_in_a_list_of_whole_days() -> None:
+    failing = Reading(msgspec.structs.replace(CURSORS_AND_SIZES, unit=timedelta(days=1)), START, None)
+
+    assert sum(1 for _ in iter(failing.divide, False)) <= 12
 
 
 def test_an_order_that_breaks_its_page_in_a_list_without_an_order_of_times_is_a_fault() -> None:

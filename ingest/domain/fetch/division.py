@@ -4,14 +4,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ingest.domain.fetch.listed import ListShape
+from ingest.domain.fetch.list_run import require_progress
+from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 
 # Sizes of the parts. A page with one such element takes about 15 requests.
 _SIZES = (25, 5, 1)
 # If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
-# Further times are tried in steps that grow by this factor.
-_GROWTH = 8
+# Further times are tried in steps that grow by this factor, up to a century.
+_GROWTH, _LONGEST_REACH = 8, timedelta(days=36_525)
 
 
 class Division(msgspec.Struct):
@@ -26,6 +27,7 @@ class Division(msgspec.Struct):
         unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
         failures: parts that have failed one after another.
         has_read: whether any part was read.
+        last_id: of the last order of the parts so far.
     """
 
     at: int
@@ -36,34 +38,37 @@ class Division(msgspec.Struct):
     unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: int = 0
     has_read: bool = False
+    last_id: str = ""
 
-    @property
-    def number(self) -> int:
-        """The number of the next part, as the list counts."""
-        return self.at if self.counts_elements else self.at // self.size
+    def part_of(self, usual: PageRequest) -> PageRequest:
+        """Return the request for the next part of a page that is usually requested like this."""
+        number = self.at if self.counts_elements else self.at // self.size
+        return msgspec.structs.replace(usual, cursor=None, number=number, size=self.size)
 
     @property
     def is_done(self) -> bool:
         """Whether all parts were read or left out."""
         return self.at >= self.end
 
-    def advance(self, count: int) -> None:
+    def advance(self, page: ListedPage) -> None:
         """Continue after a part that was read.
 
         A shop that limits pages begins a part elsewhere. The elements of a part that is shorter than requested are requested one by one.
         """
         self.failures, self.has_read = 0, True
-        if 0 < count < self.size:
+        self.last_id = page.orders[-1].order_id if page.orders else self.last_id
+        self.end = self.end if page.total is None else min(self.end, page.total)
+        if 0 < page.count < self.size:
             self.size = self.largest = 1
             return
         self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
         self.size = max(size for size in _SIZES if size <= self.size or (size <= self.largest and self.at % size == 0))
 
-    def fail(self, last_id: str) -> bool:
-        """Divide a part that cannot be fetched, or leave out an element after the order `last_id`. Return False if the shop fails."""
+    def fail(self) -> bool:
+        """Divide a part that cannot be fetched, or leave out an element. Return False if the shop fails."""
         self.failures += 1
         if self.size == 1:
-            self.unread.append((self.at, last_id))
+            self.unread.append((self.at, self.last_id))
             self.at += 1
         else:
             self.size = max(size for size in _SIZES if size < self.size)
@@ -98,7 +103,8 @@ class CursorDivision(msgspec.Struct):
         size: elements of the next part.
         reach: how far the next time is from the one before.
         since: the time that is tried. None while the cursors of the page are followed.
-        cursor: of the tried period, if all orders of its pages so far are left out.
+        cursor: of the next page of the tried period.
+        empty: pages of this period before it, which contain no order.
         high: a period that begins here does not contain the element. None if unknown.
         failures: parts that have failed one after another.
     """
@@ -113,6 +119,7 @@ class CursorDivision(msgspec.Struct):
     reach: timedelta
     since: datetime | None = None
     cursor: str | None = None
+    empty: int = 0
     high: datetime | None = None
     failures: int = 0
 
@@ -134,10 +141,16 @@ class CursorDivision(msgspec.Struct):
         self._try_another()
         return True
 
-    def advance(self, count: int) -> bool:
+    def part_of(self, usual: PageRequest) -> PageRequest:
+        """Return the request for the next part of a page that is usually requested like this, or for the tried period."""
+        if self.since is None:
+            return msgspec.structs.replace(usual, size=self.size)
+        return msgspec.structs.replace(usual, since=self.since, cursor=self.cursor, size=self.size)
+
+    def advance(self, page: ListedPage) -> bool:
         """Continue after a part that was read by its cursor, and return whether the page is complete."""
         self.failures = 0
-        self.left -= count
+        self.left -= page.count
         self.size = min((size for size in _SIZES if size > self.size), default=self.size)
         return self.left <= 0
 
@@ -149,11 +162,16 @@ class CursorDivision(msgspec.Struct):
             self.known = self.low = self.since or self.low
         self._try_another()
 
+    def follow(self, page: ListedPage) -> None:
+        """Continue the tried period after a page without an order."""
+        self.empty, self.cursor = self.empty + 1, page.next
+        require_progress(self.empty, page)
+
     def _try_another(self) -> None:
-        self.cursor = None
+        self.empty, self.cursor = 0, None
         if self.high is None:
             self.since = self.low + self.reach
-            self.reach *= _GROWTH
+            self.reach = min(self.reach * _GROWTH, _LONGEST_REACH)
         else:
             self.since = self.low + (self.high - self.low) / 2
         if self.until is not None:

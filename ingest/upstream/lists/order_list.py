@@ -21,11 +21,10 @@ from ingest.domain.fetch.quota import QuotaLimits
 from ingest.domain.fetch.result import document_of
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
-from ingest.upstream.client import transport_opener
+from ingest.upstream.client import transport_opener, with_tries
 from ingest.upstream.conditions import Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import OnHead, UpstreamLimits
-from ingest.upstream.immediate_tries import with_tries
 from ingest.upstream.lists.declaration import LINK, OFFSET, PAGE, ListDeclaration
 from ingest.upstream.lists.links import counts_up
 from ingest.upstream.lists.page_reading import PageReader
@@ -79,19 +78,18 @@ class HttpOrderList:
         draw: returns a uniform random number between its arguments, for the pauses between tries.
 
     Attributes:
+        options: of the list.
         shape: see `OrderList`.
     """
 
     def __init__(
         self, session: ApiSession, options: ListOptions, draw: Callable[[float, float], float] = random.uniform
     ) -> None:
+        self.options = options
         self._session = session
         self._declared = options.declared
-        self._tries = options.limits.tries
         self._draw = draw
-        self._times = options.times
         self._requests = ListRequests(options.declared)
-        self._reader = options.reader
         self.shape = _shape(options, self._requests)
 
     @classmethod
@@ -120,7 +118,7 @@ class HttpOrderList:
         received: list[Mapping[str, str]] = []
         body = await self._body(request, lambda _, headers: received.append(headers))
         headers: Mapping[str, str] = received[-1] if received else {}
-        read = partial(self._reader.read, body, headers, request.number, is_part=request.size is not None)
+        read = partial(self.options.reader.read, body, headers, request.number, is_part=request.size is not None)
         page = read() if len(body) < _LARGE else await asyncio.to_thread(read)
         if page.next is None or not self._names_urls:
             return page
@@ -140,8 +138,8 @@ class HttpOrderList:
         if self._declared.is_numbered:
             cursor = str(request.number + (self._declared.first_page if self._declared.next == PAGE else 0))
         return {
-            SINCE: self._times.start(request.since),
-            UNTIL: None if request.until is None else self._times.end(request.until),
+            SINCE: self.options.times.start(request.since),
+            UNTIL: None if request.until is None else self.options.times.end(request.until),
             CURSOR: cursor,
             SIZE: str(request.size or self._declared.size),
         }
@@ -154,7 +152,7 @@ class HttpOrderList:
     async def _body(self, request: PageRequest, on_head: OnHead) -> bytes:
         url, method, body = self._url(request), self._requests.method, self._requests.body_of(self._values(request))
         send = partial(self._session.send, (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS)
-        return document_of(await with_tries(send, self._tries, self._draw))
+        return document_of(await with_tries(send, self.options.limits.tries, self._draw))
 
     def _target(self, cursor: str) -> str:
         """Return the URL of a page that the response before has named."""
