@@ -6,13 +6,14 @@ A fetch has no side effects. If it is cancelled or the process dies, nothing has
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Self, assert_never
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
+from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
 from ingest.domain.exponential_pause import exponential_pause
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import PageRequest
@@ -120,7 +121,7 @@ class UpstreamClient:
 
     def fetch(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched | Failed]:
         """Fetch the document of one order, with immediate tries after transient failures."""
-        return self._with_tries(request, self._url(request.order_id), self._body_of(request))
+        return self._with_tries(request, self._url(request.order_id), self._body_of(request), None)
 
     async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch with a single try, for probing while the API is unavailable."""
@@ -140,19 +141,11 @@ class UpstreamClient:
             return Failed(fault, Exchange((request,), time.monotonic()))
         return await self._with_tries(request, url, page.body, "GET" if page.body is None else "POST")
 
-    async def _with_tries(
-        self, request: FetchRequest, url: str, body: bytes | None, method: Method | None = None
-    ) -> Fetched | Failed:
-        result = await self._session.send((request,), url, body, method)
-        for number in range(self._tries - 1):
-            if not (isinstance(result, Failed) and _may_pass(result.fault)):
-                break
-            # Full jitter, so that requests that failed together are not retried together.
-            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number)))
-            if self._is_paused():
-                return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
-            result = await self._session.send((request,), url, body, method)
-        return result
+    def _with_tries(
+        self, request: FetchRequest, url: str, body: bytes | None, method: Method | None
+    ) -> Coroutine[Any, Any, Fetched | Failed]:
+        send = partial(self._session.send, (request,), url, body, method)
+        return with_tries(send, self._tries, self._draw, self._is_paused)
 
     def _body_of(self, request: FetchRequest) -> bytes | None:
         return None if self._body is None else self._body.filled(request.order_id)
@@ -161,13 +154,32 @@ class UpstreamClient:
         return _filled(self._template, order_id)
 
 
+async def with_tries(
+    send: Callable[[], Awaitable[Fetched | Failed]],
+    tries: int,
+    draw: Callable[[float, float], float],
+    is_paused: Callable[[], bool] = _never,
+) -> Fetched | Failed:
+    """Send a request, and again after failures that may pass. Return the last result. For the arguments, see `UpstreamClient`."""
+    result = await send()
+    for number in range(tries - 1):
+        # Requests for a token have their own pauses.
+        if (
+            isinstance(result, Fetched)
+            or not isinstance(result.fault, TransientFault)
+            or isinstance(result.fault, TokenFault)
+        ):
+            break
+        # Full jitter, so that requests that failed together are not retried together.
+        await asyncio.sleep(draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number)))
+        if is_paused():
+            return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
+        result = await send()
+    return result
+
+
 def _filled(template: str, order_id: str) -> str:
     return template.replace(PLACEHOLDER, quoted_ids(order_id))
-
-
-def _may_pass(fault: Fault) -> bool:
-    """Whether an immediate try may succeed. Requests for a token have their own pauses."""
-    return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:

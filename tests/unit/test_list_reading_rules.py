@@ -23,6 +23,7 @@ SECOND = timedelta(seconds=1)
 NUMBERED = ListShape(is_numbered=True, size=10, is_divisible=True, has_times=True, is_sorted=True)
 ELEMENTS = msgspec.structs.replace(NUMBERED, counts_elements=True)
 CURSORS = ListShape(has_times=True, is_sorted=True)
+CURSORS_AND_SIZES = msgspec.structs.replace(CURSORS, size=10, is_divisible=True)
 
 Answer = Callable[[PageRequest], ListedPage]
 
@@ -57,7 +58,7 @@ class Shop:
     def __call__(self, request: PageRequest) -> ListedPage | None:
         self.requests.append(request)
         listed = sorted((at, name) for name, at in self.times.items() if at >= request.since - SECOND)
-        size = request.size or self.size
+        size = min(request.size or self.size, self.size)
         first = request.number if self.shape.counts_elements else request.number * size
         found = [ListedOrder(name, at) for at, name in listed[first : first + size]]
         if any(order.order_id in self.broken for order in found):
@@ -77,6 +78,23 @@ def read(shop: Shop, reading: Reading) -> list[str]:
             assert reading.divide()
         else:
             seen += [order.order_id for order in reading.take(found, NOW)]
+    return seen
+
+
+def read_by_cursors(shop: Shop, reading: Reading) -> list[str]:
+    """Read a list in which a cursor is the number of the first element, from the beginning of its period. See `read`."""
+    seen = []
+    while (request := reading.request) is not None:
+        assert len(shop.requests) < 2000
+        since, at = (request.cursor or f"{request.since.isoformat()} 0").split()
+        size = request.size or 10
+        found = shop(PageRequest(datetime.fromisoformat(since), number=int(at), size=size))
+        if found is None:
+            assert reading.divide()
+            continue
+        following = f"{since} {int(at) + size}" if found.total and int(at) + size < found.total else None
+        shown = msgspec.structs.replace(found, next=following, total=None)
+        seen += [order.order_id for order in reading.take(shown, NOW)]
     return seen
 
 
@@ -378,23 +396,84 @@ def test_a_shop_that_fails_is_not_divided_for_long_and_other_lists_not_at_all() 
         assert not Reading(shape, START, NOW).divide()
 
 
+@pytest.mark.parametrize("says_total", [True, False])
+def test_pages_that_repeat_end_the_reading_although_each_is_divided(*, says_total: bool) -> None:
+    reading, tries = Reading(msgspec.structs.replace(NUMBERED, size=3), START, NOW), 0
+    first = page(orders(1), total=40 if says_total else None)
+
+    def read_first_page() -> None:
+        nonlocal tries
+        while (request := reading.request) is not None and tries < 100:
+            tries += 1
+            if request.size == 1:
+                reading.take(first, NOW)
+            else:
+                assert reading.divide()
+
+    with pytest.raises(ListFault, match="the list does not end: 3 pages in a row contain no order that"):
+        read_first_page()
+    assert tries < 10
+
+
+@pytest.mark.parametrize("most", [2, 5])
+@pytest.mark.parametrize("broken", ["4", "40"])
+def test_a_failing_page_does_not_hide_the_later_pages_of_a_shop_that_limits_them(most: int, broken: str) -> None:
+    shop = Shop(60, size=most)
+    shop.shape, shop.broken = msgspec.structs.replace(NUMBERED, is_sorted=False), {broken}
+    reading = reading_of(shop)
+
+    assert set(read(shop, reading)) == set(shop.times) - {broken}
+    assert reading.gaps.unread == 1
+
+
+def test_orders_that_are_missing_at_an_end_within_a_divided_page_are_counted() -> None:
+    shop = Shop(18)
+    shop.broken, shop.left_out, shop.says_total = {"12"}, {"15", "16"}, True
+    reading = reading_of(shop)
+
+    assert set(read(shop, reading)) == set(shop.times) - {"12", "15", "16"}
+    assert reading.gaps.left_out == 2
+
+
+def cursor_shop(broken: set[str]) -> Shop:
+    shop = Shop(95, every=timedelta(minutes=7))
+    shop.shape, shop.broken, shop.says_total = ELEMENTS, broken, True
+    return shop
+
+
+@pytest.mark.parametrize(
+    "left_out", [{"36"}, {"38"}, {"35", "36", "38", "39"}, {str(number) for number in range(1, 95, 2)}]
+)
+def test_orders_that_the_shop_leaves_out_do_not_hide_where_the_page_of_another_one_fails(left_out: set[str]) -> None:
+    shop = cursor_shop({"37"})
+    shop.left_out = left_out
+    reading = Reading(CURSORS_AND_SIZES, START, NOW)
+
+    seen = read_by_cursors(shop, reading)
+
+    assert set(shop.times) - set(seen) == left_out | {"37"}
+    assert reading.gaps.unread == 1
+    assert len(shop.requests) < 80
+
+
+def test_an_order_that_breaks_its_page_at_the_end_of_the_period_ends_the_reading() -> None:
+    shop = cursor_shop({"90"})
+    until = shop.times["88"]
+    reading = Reading(CURSORS_AND_SIZES, START, until)
+
+    seen = read_by_cursors(shop, reading)
+
+    assert {str(number) for number in range(89)} <= set(seen)
+    assert reading.gaps.unread >= 1
+    assert len(shop.requests) < 80
+
+
 @pytest.mark.parametrize("broken", [{"0"}, {"37"}, {"59"}, {"12", "13", "44"}])
 def test_an_order_that_breaks_its_page_in_a_list_with_cursors_is_passed_by_time(broken: set[str]) -> None:
-    shop = Shop(95, every=timedelta(minutes=7))
-    shop.shape, shop.broken = ELEMENTS, broken
-    reading = Reading(msgspec.structs.replace(CURSORS, size=10, is_divisible=True), START, NOW)
-    seen, requests = list[str](), 0
-    while (request := reading.request) is not None:
-        requests += 1
-        # The cursor is the number of the first element, from the beginning of its period.
-        since, at = (request.cursor or f"{request.since.isoformat()} 0").split()
-        size = request.size or 10
-        found = shop(PageRequest(datetime.fromisoformat(since), number=int(at), size=size))
-        if found is None:
-            assert reading.divide()
-            continue
-        following = f"{since} {int(at) + found.count}" if found.count == size else None
-        seen += [order.order_id for order in reading.take(msgspec.structs.replace(found, next=following), NOW)]
+    shop = cursor_shop(broken)
+    reading = Reading(CURSORS_AND_SIZES, START, NOW)
+
+    seen = read_by_cursors(shop, reading)
 
     assert set(shop.times) - set(seen) == broken
     # Neighbours are passed together, and are in the period that is reported.
@@ -403,7 +482,13 @@ def test_an_order_that_breaks_its_page_in_a_list_with_cursors_is_passed_by_time(
         periods = [place.split()[-3::2] for place in reading.gaps.places]
         assert any(begin <= f"{shop.times[name]:%FT%TZ}" <= end for begin, end in periods)
     assert "may be missing" in reading.gaps.sentences[-1]
-    assert requests < 40 * (len(broken) + 1)
+    assert len(shop.requests) < 40 * (len(broken) + 1)
+
+
+def test_a_shop_that_fails_is_no_bug_in_a_list_of_whole_days() -> None:
+    failing = Reading(msgspec.structs.replace(CURSORS_AND_SIZES, unit=timedelta(days=1)), START, None)
+
+    assert sum(1 for _ in iter(failing.divide, False)) <= 12
 
 
 def test_an_order_that_breaks_its_page_in_a_list_without_an_order_of_times_is_a_fault() -> None:

@@ -1,20 +1,18 @@
 """Divides a page that cannot be fetched, until the element that breaks it is alone. Pure."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from ingest.domain.errors import ListFault
-from ingest.domain.fetch.listed import ListShape
+from ingest.domain.fetch.list_run import require_progress
+from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 
 # Sizes of the parts. A page with one such element takes about 15 requests.
 _SIZES = (25, 5, 1)
 # If this number of parts fails one after another, the shop fails, and not an element.
 _MOST_FAILURES = 12
-_MOST_REPEATS = 3
-# Further times are tried in steps that grow by this factor.
-_GROWTH = 8
+# Further times are tried in steps that grow by this factor, up to a century.
+_GROWTH, _LONGEST_REACH = 8, timedelta(days=36_525)
 
 
 class Division(msgspec.Struct):
@@ -29,8 +27,7 @@ class Division(msgspec.Struct):
         unread: indexes of elements that cannot be fetched, each with the ID of the order before it.
         failures: parts that have failed one after another.
         has_read: whether any part was read.
-        last_ids: of the orders of the part before the next one.
-        repeats: consecutive parts with these orders.
+        last_id: of the last order of the parts so far.
     """
 
     at: int
@@ -41,34 +38,27 @@ class Division(msgspec.Struct):
     unread: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: int = 0
     has_read: bool = False
-    last_ids: tuple[str, ...] = ()
-    repeats: int = 0
+    last_id: str = ""
 
-    @property
-    def number(self) -> int:
-        """The number of the next part, as the list counts."""
-        return self.at if self.counts_elements else self.at // self.size
+    def part_of(self, usual: PageRequest) -> PageRequest:
+        """Return the request for the next part of a page that is usually requested like this."""
+        number = self.at if self.counts_elements else self.at // self.size
+        return msgspec.structs.replace(usual, cursor=None, number=number, size=self.size)
 
     @property
     def is_done(self) -> bool:
         """Whether all parts were read or left out."""
         return self.at >= self.end
 
-    def advance(self, order_ids: Sequence[str], count: int) -> None:
+    def advance(self, page: ListedPage) -> None:
         """Continue after a part that was read.
 
         A shop that limits pages begins a part elsewhere. The elements of a part that is shorter than requested are requested one by one.
-
-        Raises:
-            ListFault: several parts contain the same orders.
         """
         self.failures, self.has_read = 0, True
-        ids = tuple(order_ids)
-        self.repeats = self.repeats + 1 if ids and ids == self.last_ids else 0
-        self.last_ids = ids or self.last_ids
-        if self.repeats >= _MOST_REPEATS:
-            raise ListFault(f"the list does not end: {self.repeats} pages in a row contain the same orders")
-        if 0 < count < self.size:
+        self.last_id = page.orders[-1].order_id if page.orders else self.last_id
+        self.end = self.end if page.total is None else min(self.end, page.total)
+        if 0 < page.count < self.size:
             self.size = self.largest = 1
             return
         self.at = self.at + self.size if self.counts_elements else (self.at // self.size + 1) * self.size
@@ -78,7 +68,7 @@ class Division(msgspec.Struct):
         """Divide a part that cannot be fetched, or leave out an element. Return False if the shop fails."""
         self.failures += 1
         if self.size == 1:
-            self.unread.append((self.at, self.last_ids[-1] if self.last_ids else ""))
+            self.unread.append((self.at, self.last_id))
             self.at += 1
         else:
             self.size = max(size for size in _SIZES if size < self.size)
@@ -112,7 +102,9 @@ class CursorDivision(msgspec.Struct):
         is_sorted: whether the list is sorted by time. In another list, an element cannot be passed.
         size: elements of the next part.
         reach: how far the next time is from the one before.
-        since: the time that is tried. None while cursors are followed.
+        since: the time that is tried. None while the cursors of the page are followed.
+        cursor: of the next page of the tried period.
+        empty: pages of this period before it, which contain no order.
         high: a period that begins here does not contain the element. None if unknown.
         failures: parts that have failed one after another.
     """
@@ -126,6 +118,8 @@ class CursorDivision(msgspec.Struct):
     size: int
     reach: timedelta
     since: datetime | None = None
+    cursor: str | None = None
+    empty: int = 0
     high: datetime | None = None
     failures: int = 0
 
@@ -147,10 +141,16 @@ class CursorDivision(msgspec.Struct):
         self._try_another()
         return True
 
-    def advance(self, count: int) -> bool:
+    def part_of(self, usual: PageRequest) -> PageRequest:
+        """Return the request for the next part of a page that is usually requested like this, or for the tried period."""
+        if self.since is None:
+            return msgspec.structs.replace(usual, size=self.size)
+        return msgspec.structs.replace(usual, since=self.since, cursor=self.cursor, size=self.size)
+
+    def advance(self, page: ListedPage) -> bool:
         """Continue after a part that was read by its cursor, and return whether the page is complete."""
         self.failures = 0
-        self.left -= count
+        self.left -= page.count
         self.size = min((size for size in _SIZES if size > self.size), default=self.size)
         return self.left <= 0
 
@@ -162,10 +162,16 @@ class CursorDivision(msgspec.Struct):
             self.known = self.low = self.since or self.low
         self._try_another()
 
+    def follow(self, page: ListedPage) -> None:
+        """Continue the tried period after a page without an order."""
+        self.empty, self.cursor = self.empty + 1, page.next
+        require_progress(self.empty, page)
+
     def _try_another(self) -> None:
+        self.empty, self.cursor = 0, None
         if self.high is None:
             self.since = self.low + self.reach
-            self.reach *= _GROWTH
+            self.reach = min(self.reach * _GROWTH, _LONGEST_REACH)
         else:
             self.since = self.low + (self.high - self.low) / 2
         if self.until is not None:

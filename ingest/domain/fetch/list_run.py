@@ -22,9 +22,10 @@ class ListRun(msgspec.Struct):
         received: different orders in this pass, with those that cannot be read.
         found: orders of the period that only this pass has shown.
         idle: consecutive pages without an order that this pass has not shown.
+        covered: following pages whose orders may have been on the parts of a page before.
         is_counted: whether numbers have led to a page.
-        last_ids: the orders of the last page.
-        is_repeated: whether these are the orders of the page before it.
+        last_ids: the orders of the last page, or part of a page, with orders.
+        repeats: consecutive pages or parts with these orders before it.
     """
 
     since: datetime
@@ -35,25 +36,25 @@ class ListRun(msgspec.Struct):
     received: int = 0
     found: int = 0
     idle: int = 0
+    covered: int = 0
     is_counted: bool = False
     last_ids: tuple[str, ...] = ()
-    is_repeated: bool = False
+    repeats: int = 0
     seen: SeenOrders = msgspec.field(default_factory=SeenOrders)
 
     def note(self, page: ListedPage, *, has_progress: bool) -> None:
         """Note a page, and whether this pass had not shown all of its orders."""
-        self.idle = 0 if has_progress else self.idle + 1
-        ids = tuple(order.order_id for order in page.orders)
-        self.last_ids, self.is_repeated = ids, bool(ids) and ids == self.last_ids
+        self.idle = 0 if has_progress or self.covered > 0 else self.idle + 1
+        self.covered -= 1
+        self.note_ids(page)
         # All orders of a page may be left out of it.
         self.pages += bool(page.count or page.total)
 
-    def require_progress(self, page: ListedPage) -> None:
-        """Raise `ListFault` if the list does not end. `page` is the last one so far."""
-        if self.idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
-            raise ListFault(
-                f"the list does not end: {self.idle} pages in a row contain no order that it has not listed before"
-            )
+    def note_ids(self, page: ListedPage) -> None:
+        """Note the orders of a page, or of a part of a page."""
+        ids = tuple(order.order_id for order in page.orders)
+        self.repeats = self.repeats + 1 if ids and ids == self.last_ids else 0
+        self.last_ids = ids or self.last_ids
 
     def step(self, page: ListedPage, shape: ListShape) -> None:
         """Go to the page after this one."""
@@ -77,6 +78,12 @@ class ListRun(msgspec.Struct):
             return False
         # In a list that is sorted by anything else than the time of the last change, no order moves forward.
         return again_from is None or (shape.is_sorted and self.since < again_from)
+
+
+def require_progress(idle: int, page: ListedPage) -> None:
+    """Raise `ListFault` if the list does not end, after this number of consecutive pages or parts without progress. `page` is the last."""
+    if idle >= (_MOST_IDLE if page.count else _MOST_EMPTY):
+        raise ListFault(f"the list does not end: {idle} pages in a row contain no order that it has not listed before")
 
 
 def continued_run(shape: ListShape, place: ListPlace) -> ListRun:
@@ -142,7 +149,7 @@ def is_last(shape: ListShape, page: ListedPage, run: ListRun, most: int) -> bool
         return not page.count and run.number > 0
     # By the places of the pages, because orders may be left out of them. After the last page, Magento repeats it.
     size = max(most, 1)
-    if run.is_repeated:
+    if run.repeats:
         # Orders may be left out of each page before.
         size = max(size, shape.size)
     return (run.number if shape.counts_elements else run.number * size) + size >= page.total

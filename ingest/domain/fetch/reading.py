@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from ingest.domain.errors import ListFault
 from ingest.domain.fetch.division import CursorDivision, Division, cursor_division_of, division_of
 from ingest.domain.fetch.list_places import ListPlace, SeenOrders, agreed_time, place_of, times_from
-from ingest.domain.fetch.list_run import ListRun, PageSizes, continued_run, continues, is_last
+from ingest.domain.fetch.list_run import ListRun, PageSizes, continued_run, continues, is_last, require_progress
 from ingest.domain.fetch.listed import SECOND, ListedOrder, ListedPage, ListShape, PageRequest
 
 _MOST_PAGES = 100_000
@@ -59,8 +59,7 @@ class Reading:
             self._before, self._run = self._run, ListRun(begin.begins_at)
             self._seen.new([ListedOrder(name, at) for name, at in begin.known.items()])
         self._returns = 0
-        self._division: Division | None = None
-        self._parts: CursorDivision | None = None
+        self._division: Division | CursorDivision | None = None
         self._first_at: datetime | None = None
         self._pages = 0
         self._sizes = PageSizes()
@@ -71,13 +70,9 @@ class Reading:
         """The next request, or None if the list has ended."""
         if self._has_ended:
             return None
-        run, part = self._run, self._division
-        if part is not None:
-            return PageRequest(run.since, self._until, None, part.number, part.size)
-        if self._parts is not None:
-            tried = self._parts.since
-            return PageRequest(tried or run.since, self._until, None if tried else run.cursor, 0, self._parts.size)
-        return PageRequest(run.since, self._until, run.cursor, run.number)
+        run = self._run
+        usual = PageRequest(run.since, self._until, run.cursor, run.number)
+        return usual if self._division is None else self._division.part_of(usual)
 
     @property
     def place(self) -> str:
@@ -101,17 +96,15 @@ class Reading:
         self._pages += 1
         if self._pages > _MOST_PAGES:
             raise ListFault(f"the list has more than {_MOST_PAGES:,} pages")
-        if self._parts is not None and self._parts.since is not None:
-            # These orders are read once more from the time that is found.
-            self._parts.note_tried(is_after=not any(order in self._seen for order in page.orders))
-            self._pass_element(self._parts)
+        run, part = self._run, self._division
+        if isinstance(part, CursorDivision) and part.since is not None:
+            self._take_tried(part, page)
             return []
-        run = self._run
         new, fresh = self._seen.new(page.orders), run.seen.new(page.orders)
         run.received += len(fresh)
         self._count(page, new, run)
-        if self._division is not None:
-            self._take_part(self._division, page)
+        if isinstance(part, Division):
+            self._take_part(part, page)
             return new
         if self._before is not None:
             before, self._before = self._before, None
@@ -124,21 +117,25 @@ class Reading:
         if page.count and run.passes == 1:
             self._sizes.note(page.count)
         self._continue(page, run, at)
-        if self._parts is not None and self._parts.advance(page.count):
-            self._parts = None
+        if part is not None and part.advance(page):
+            self._division = None
         return new
 
     def divide(self) -> bool:
         """Continue after a page that cannot be fetched, with a part of it. Return False if the fault is not an element's."""
-        if not self._shape.is_numbered:
-            return self._divide_by_cursor()
-        if self._division is None:
-            self._division = division_of(self._shape, self._run.number, self._sizes.most)
+        run, part = self._run, self._division
+        if part is None:
+            self._division = division_of(self._shape, run.number, self._sizes.most) or cursor_division_of(
+                self._shape, max(self.position, run.since), self._until
+            )
             return self._division is not None
-        if not self._division.fail():
+        if not part.fail():
             self._division = None
             return False
-        self._skip_parts(self._division)
+        if isinstance(part, Division):
+            self._skip_parts(part)
+        else:
+            self._pass_element(part)
         return True
 
     # -- the next request ------------------------------------------------------------------------------------------
@@ -147,7 +144,7 @@ class Reading:
         if is_last(self._shape, page, run, self._sizes.most):
             self._end(run, page)
             return
-        run.require_progress(page)
+        require_progress(run.idle, page)
         settled = None if not self._shape.is_sorted else agreed_time(page.orders, at - self._shape.settled_after)
         if settled is not None and self._until is not None and settled > self._until + SECOND:
             self._end(run)
@@ -208,15 +205,14 @@ class Reading:
 
     # -- parts of a page that fails --------------------------------------------------------------------------------
 
-    def _divide_by_cursor(self) -> bool:
-        if self._parts is None:
-            self._parts = cursor_division_of(self._shape, max(self.position, self._run.since), self._until)
-            return self._parts is not None
-        if not self._parts.fail():
-            self._parts = None
-            return False
-        self._pass_element(self._parts)
-        return True
+    def _take_tried(self, parts: CursorDivision, page: ListedPage) -> None:
+        """Take a page of the tried period. Its orders are read once more from the time that is found."""
+        if not page.orders and page.next is not None:
+            # Orders that the shop leaves out show nothing about the time.
+            parts.follow(page)
+            return
+        parts.note_tried(is_after=not any(order in self._seen for order in page.orders))
+        self._pass_element(parts)
 
     def _pass_element(self, parts: CursorDivision) -> None:
         """Continue from a time after the element that cannot be fetched, if it is known."""
@@ -225,17 +221,21 @@ class Reading:
         between = f"changed from {parts.known:%FT%TZ} to {parts.high:%FT%TZ}"
         self.gaps.add_unread(f"at least one that {between}")
         self.gaps.unproven.append(f"orders that {between} may be missing, because the page of one of them fails")
-        self._run, self._before, self._parts = ListRun(parts.high), None, None
+        before, self._run, self._before, self._division = self._run, ListRun(parts.high), None, None
+        if parts.high == before.since:
+            # The period ends with this element.
+            self._end(self._run)
 
     def _take_part(self, part: Division, page: ListedPage) -> None:
-        part.advance([order.order_id for order in page.orders], page.count)
-        if page.total is not None:
-            part.end = min(part.end, page.total)
-        self._skip_parts(part, has_ended=page.has_more is False or (page.total is not None and part.at >= page.total))
+        part.advance(page)
+        self._run.note_ids(page)
+        require_progress(self._run.repeats, page)
+        has_ended = page.has_more is False or (page.total is not None and part.at >= page.total)
+        self._skip_parts(part, page if has_ended else None)
 
-    def _skip_parts(self, part: Division, *, has_ended: bool = False) -> None:
-        """Continue after the last part."""
-        if not (part.is_done or has_ended):
+    def _skip_parts(self, part: Division, last: ListedPage | None = None) -> None:
+        """Continue after the last part. If `last` is given, it is the end of the list."""
+        if last is None and not part.is_done:
             return
         run, self._division = self._run, None
         run.received += len(part.unread)
@@ -245,5 +245,6 @@ class Reading:
         # Orders may have moved between the parts, as between pages.
         run.pages, run.is_counted, run.idle, self._sizes.last = run.pages + 2, True, 0, 0
         run.number = part.end if self._shape.counts_elements else run.number + 1
-        if has_ended:
-            self._end(run)
+        run.covered = 0 if self._shape.counts_elements else part.end // max(1, self._sizes.most) - run.number
+        if last is not None:
+            self._end(run, last)

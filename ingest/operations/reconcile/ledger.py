@@ -133,8 +133,7 @@ class Ledger:
 
     def __len__(self) -> int:
         """Count the orders to check."""
-        (count,) = self._database.execute("SELECT count(*) FROM ids WHERE claim > ?", (LedgerClaim.NONE,)).fetchone()
-        return int(count)
+        return self._counted(f"claim > {LedgerClaim.NONE:d}")
 
     def unexpected(self, ids: Sequence[str]) -> list[str]:
         """Return the IDs of this list that are not in the ledger or have no claim."""
@@ -148,16 +147,16 @@ class Ledger:
 
     def listed(self, claims: tuple[LedgerClaim, LedgerClaim], mask: Seen, seen: Seen) -> ListedOrders:
         """Return the orders between two claims whose flags within the mask equal `seen`."""
-        condition = (*claims, mask, seen)
-        (count,) = self._database.execute(
-            "SELECT count(*) FROM ids WHERE claim BETWEEN ? AND ? AND seen & ? = ?", condition
-        ).fetchone()
+        condition = f"claim BETWEEN {claims[0]:d} AND {claims[1]:d} AND seen & {mask:d} = {seen:d}"
         first = self._database.execute(
-            "SELECT order_id || iif(problem = '', '', ' (' || problem || ')') FROM ids"
-            " WHERE claim BETWEEN ? AND ? AND seen & ? = ? ORDER BY order_id LIMIT ?",
-            (*condition, MAX_EXAMPLES),
+            "SELECT order_id || iif(problem = '', '', ' (' || problem || ')') FROM ids"  # noqa: S608  our own condition
+            f" WHERE {condition} ORDER BY order_id LIMIT {MAX_EXAMPLES}"
         )
-        return ListedOrders(count, tuple(name for (name,) in first))
+        return ListedOrders(self._counted(condition), tuple(name for (name,) in first))
+
+    def _counted(self, condition: str) -> int:
+        [[count]] = self._database.execute(f"SELECT count(*) FROM ids WHERE {condition}")  # noqa: S608  our own condition
+        return int(count)
 
     def _pages(self, columns: str, condition: str) -> Iterator[list[Any]]:
         """Return the ID and other columns of orders, sorted by ID and read in pages."""

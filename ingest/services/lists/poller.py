@@ -6,7 +6,7 @@ others a moment later, so that the turn stays in one process, whose connection a
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ingest.domain.fetch.listed import ListedPage, ListShape, OrderList, PageReq
 from ingest.domain.operating.polling import PollState, PollTurn
 from ingest.flow.followed_controls import SourceControls
 from ingest.flow.pace.pace import Pace
+from ingest.flow.waiting import ended_before, first_of
 from ingest.operations.poll.look import Found
 from ingest.operations.poll.turns import TurnLost, Turns
 from ingest.store.polls import Polls
@@ -132,7 +133,7 @@ class Poller:
         self._position = turn.position
         if turn.is_recovered:
             _log.warning("poll_position_lost", position=turn.position.isoformat())
-        await self._unless_closed(self._read(turn))
+        await ended_before(self._read(turn), self._closed)
         return 0.0
 
     def _due_in(self, state: PollState) -> float:
@@ -177,17 +178,6 @@ class Poller:
         log = _log.info if counts.enqueued else _log.debug
         log("poll_done", listed=counts.listed, enqueued=counts.enqueued, waiting=counts.waiting, pages=counts.pages)
 
-    async def _unless_closed(self, reading: Awaitable[None]) -> None:
-        task, closed = asyncio.ensure_future(reading), asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait([task, closed], return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                await task
-        finally:
-            task.cancel()
-            closed.cancel()
-            await asyncio.gather(task, closed, return_exceptions=True)
-
     async def _wait(self, pause: float) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + pause
@@ -197,8 +187,4 @@ class Poller:
             left = until - loop.time()
             if left <= 0:
                 return
-            try:
-                async with asyncio.timeout(min(left, _LONGEST_WAIT)):
-                    await self._closed.wait()
-            except TimeoutError:
-                continue
+            await first_of((), self._closed, within=min(left, _LONGEST_WAIT))

@@ -12,7 +12,6 @@ from ingest.operations.poll.turns import PollPlan, Turns
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import most_in_a_step
 from ingest.services.producers import open_producer
-from ingest.sources.from_settings import source_of
 from ingest.sources.list_opening import open_order_list
 from ingest.store.connections.pool import Pool
 from ingest.store.connections.statements import Fetches
@@ -60,14 +59,11 @@ async def poll_now(
     """
     async with AsyncExitStack() as stack:
         orders = await stack.enter_async_context(open_order_list(settings, environ))
-        options = source_of(settings, environ).order_list
-        if options is None:
-            raise AssertionError("an open list is described")
         connection = await stack.enter_async_context(Pool.open(settings.postgres_dsn.get_secret_value(), size=1))
         # The position advances when Redis has confirmed all orders, so that is as durable as any other confirmation.
         producer = await stack.enter_async_context(open_producer(settings))
         polls = Polls(connection, settings.source, f"ingest poll {uuid4()}")
-        turns = turns_of(settings, options, polls, connection, producer, utc_now)
+        turns = turns_of(settings, orders.options, polls, connection, producer, utc_now)
         if (turn := await turns.take(is_due=True)) is None:
             on_wait()
         while turn is None:

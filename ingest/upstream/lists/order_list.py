@@ -14,15 +14,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from ingest.domain.errors import Fault, ListFault, TokenFault, TransientFault
-from ingest.domain.exponential_pause import exponential_pause
+from ingest.domain.errors import ListFault
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.listed import ListedPage, ListShape, PageRequest
 from ingest.domain.fetch.quota import QuotaLimits
-from ingest.domain.fetch.result import Fetched
+from ingest.domain.fetch.result import document_of
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
-from ingest.upstream.client import transport_opener
+from ingest.upstream.client import transport_opener, with_tries
 from ingest.upstream.conditions import Conditions
 from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.http.transport import OnHead, UpstreamLimits
@@ -42,7 +41,6 @@ _REQUEST = FetchRequest("")
 _EMPTY_STATUS = 204
 # Decoding takes about 20 ms for each MB. Larger pages are decoded in a thread.
 _LARGE = 256 * 1024
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 # The index of a shop, and a replica of its database, are seconds behind. Within the overlap, which the next poll reads again.
 _SETTLED_AFTER = timedelta(minutes=1)
 
@@ -80,19 +78,18 @@ class HttpOrderList:
         draw: returns a uniform random number between its arguments, for the pauses between tries.
 
     Attributes:
+        options: of the list.
         shape: see `OrderList`.
     """
 
     def __init__(
         self, session: ApiSession, options: ListOptions, draw: Callable[[float, float], float] = random.uniform
     ) -> None:
+        self.options = options
         self._session = session
         self._declared = options.declared
-        self._tries = options.limits.tries
         self._draw = draw
-        self._times = options.times
         self._requests = ListRequests(options.declared)
-        self._reader = options.reader
         self.shape = _shape(options, self._requests)
 
     @classmethod
@@ -119,10 +116,10 @@ class HttpOrderList:
     async def page(self, request: PageRequest) -> ListedPage:
         """See `OrderList`."""
         received: list[Mapping[str, str]] = []
-        fetched = await self._fetched(request, lambda _, headers: received.append(headers))
+        body = await self._body(request, lambda _, headers: received.append(headers))
         headers: Mapping[str, str] = received[-1] if received else {}
-        read = partial(self._reader.read, fetched.body, headers, request.number, is_part=request.size is not None)
-        page = read() if len(fetched.body) < _LARGE else await asyncio.to_thread(read)
+        read = partial(self.options.reader.read, body, headers, request.number, is_part=request.size is not None)
+        page = read() if len(body) < _LARGE else await asyncio.to_thread(read)
         if page.next is None or not self._names_urls:
             return page
         # Without the origin, which must not change.
@@ -141,8 +138,8 @@ class HttpOrderList:
         if self._declared.is_numbered:
             cursor = str(request.number + (self._declared.first_page if self._declared.next == PAGE else 0))
         return {
-            SINCE: self._times.start(request.since),
-            UNTIL: None if request.until is None else self._times.end(request.until),
+            SINCE: self.options.times.start(request.since),
+            UNTIL: None if request.until is None else self.options.times.end(request.until),
             CURSOR: cursor,
             SIZE: str(request.size or self._declared.size),
         }
@@ -152,19 +149,10 @@ class HttpOrderList:
             return self._target(request.cursor)
         return self._requests.url_of(self._values(request))
 
-    async def _fetched(self, request: PageRequest, on_head: OnHead) -> Fetched:
+    async def _body(self, request: PageRequest, on_head: OnHead) -> bytes:
         url, method, body = self._url(request), self._requests.method, self._requests.body_of(self._values(request))
-        number = 0
-        while True:
-            result = await self._session.send(
-                (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS
-            )
-            if isinstance(result, Fetched):
-                return result
-            number += 1
-            if number >= self._tries or not _may_pass(result.fault):
-                raise result.fault
-            await asyncio.sleep(self._draw(0.0, exponential_pause(_FIRST_PAUSE, _LONGEST_PAUSE, number - 1)))
+        send = partial(self._session.send, (_REQUEST,), url, body, method, on_head=on_head, empty_status=_EMPTY_STATUS)
+        return document_of(await with_tries(send, self.options.limits.tries, self._draw))
 
     def _target(self, cursor: str) -> str:
         """Return the URL of a page that the response before has named."""
@@ -190,8 +178,3 @@ def _shape(options: ListOptions, requests: ListRequests) -> ListShape:
         unit=options.times.unit,
         settled_after=min(_SETTLED_AFTER, options.overlap),
     )
-
-
-def _may_pass(fault: Fault) -> bool:
-    """Whether an immediate try may succeed. Requests for a token have their own pauses."""
-    return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)

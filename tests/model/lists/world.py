@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from random import Random
 from typing import Any, Literal, cast
 
@@ -14,12 +15,14 @@ from model.lists.shapes import SHAPES, URL, options_of
 from model.lists.story import Story, defaults
 
 from ingest.domain.deliveries.announcement import Announcement
-from ingest.domain.errors import Fault
+from ingest.domain.errors import Fault, TransientFault
+from ingest.domain.fetch import division
 from ingest.domain.fetch.listed import OrderList
 from ingest.domain.operating.backfill import BackfillRequest
 from ingest.domain.operating.jobs import Job, JobState
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.simulated_shop import SimulatedShop
+from ingest.operations import list_pages
 from ingest.operations.backfill.changes import Listing as BackfilledList
 from ingest.operations.jobs.run import JobParts, JobRun
 from ingest.operations.poll.look import Look
@@ -36,6 +39,8 @@ BEGINNING = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
 EARLIEST = BEGINNING - timedelta(days=60)
 # Longer than all pauses of a reading that only waits.
 _LONGEST = 3600.0
+# A list with numbers is read in up to four passes. Before each page, a time may be tried in vain.
+_MOST_PER_ORDER = 5
 _METRICS = WorkerMetrics.on(worker_shared_metrics(1), 0)
 
 Verdict = Literal["clean", "reported", "failed"]
@@ -46,6 +51,17 @@ MakeList = Callable[[ApiSession, ListOptions], OrderList]
 
 class Endless(Exception):
     """A reading sends far more requests than the list has pages."""
+
+
+@cache
+def _most_while_down() -> int:
+    """Return the most requests of a reading that waits all the time, with those for the parts of a page that fails again and again."""
+    pause_after, waited, tries = list_pages.persistently(), 0.0, 0
+    while waited <= _LONGEST:
+        tries += 1
+        waited += pause_after(TransientFault("down"), tries) or 0.0
+    divisions = 1 + (tries - list_pages._FAILURES) // list_pages._FURTHER_FAILURES
+    return tries + divisions * division._MOST_FAILURES
 
 
 class World:
@@ -236,7 +252,7 @@ class World:
     @asynccontextmanager
     async def _bounded(self, within: float = _LONGEST) -> AsyncIterator[None]:
         """Let a reading wait for long, but not send requests without an end."""
-        self._most_requests = self._requests + 100 + 5 * len(self.shop.state)
+        self._most_requests = self._requests + _most_while_down() + _MOST_PER_ORDER * len(self.shop.state)
         self._changes_left = 0 if self._is_calm else 3 * self.story.size + 10
         try:
             async with asyncio.timeout(within):
