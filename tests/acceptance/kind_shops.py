@@ -85,10 +85,12 @@ class KindShop:
     """A source, and the shop that it reads.
 
     Attributes:
-        name: of the source, which is the name of its kind.
+        name: of the source.
+        kind_name: the name of its kind.
     """
 
     name: str
+    kind_name: str
     kind: Kind
     shop: SimulatedShop
     postgres: asyncpg.Pool
@@ -172,21 +174,24 @@ class KindShop:
     def section(self, poll: str) -> str:
         """The section of the source in the sources file."""
         webhook = 'webhook.secret_files = ["webhook-secret"]\n' if self.kind.sends_webhooks else ""
-        keys = f'kind = "{self.name}"\nbase_url = "{self.shop.base_url}"\n{self.kind.keys}\n'
+        keys = f'kind = "{self.kind_name}"\nbase_url = "{self.shop.base_url}"\n{self.kind.keys}\n'
         return f'[sources.{self.name}]\n{keys}{webhook}poll = "{poll}"\n'
 
 
 @asynccontextmanager
-async def running_shops(dsn: str, names: Sequence[str], orders: int) -> AsyncIterator[list[KindShop]]:
-    """Start the shop of each kind."""
+async def running_shops(
+    dsn: str, names: Sequence[str], orders: int, currencies: Sequence[str] = ("EUR",)
+) -> AsyncIterator[list[KindShop]]:
+    """Start a shop of each kind for each currency. Shops of one kind have the same IDs."""
     async with AsyncExitStack() as stack:
         postgres = await stack.enter_async_context(asyncpg.create_pool(as_admin(dsn), min_size=1, max_size=4))
         shops = []
-        for name in names:
-            kind = KINDS[name]
-            changes = {"webhook_secret": SECRET, **kind.limits}
-            shop = SimulatedShop(kind.shape, orders=orders, changes=changes, seed=1)
-            shops.append(KindShop(name, kind, await stack.enter_async_context(shop), postgres))
+        for number, currency in enumerate(currencies):
+            for kind_name in names:
+                kind, name = KINDS[kind_name], kind_name + (f"-{currency.lower()}" if len(currencies) > 1 else "")
+                changes = {"webhook_secret": SECRET, **kind.limits}
+                shop = SimulatedShop(kind.shape, orders=orders, changes=changes, currency=currency, seed=1 + number)
+                shops.append(KindShop(name, kind_name, kind, await stack.enter_async_context(shop), postgres))
         yield shops
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from support import eventually
 
 from ingest.lab.shops.simulated_shop import SimulatedShop
 
 ORDERS = 120
 SINCE = "2020-01-01T00:00:00"
 
+CLOSED = "http://127.0.0.1:1/"
 BASIC = {"Authorization": "Basic " + base64.b64encode(b"ck_simulated:cs_simulated").decode()}
 SHOPIFY = {"X-Shopify-Access-Token": "shpat_simulated"}
 
@@ -447,6 +449,36 @@ async def test_a_change_sends_a_signed_webhook(
     ((headers, body),) = received
     assert headers[header] == base64.b64encode(hmac.digest(b"secret", body, hashlib.sha256)).decode()
     assert "update" in headers[id_header]
+
+
+@pytest.mark.parametrize(("kind", "times"), [("shopify-rest", 9), ("bigcommerce", 10)])
+async def test_a_failed_webhook_is_sent_again_by_the_schedule_of_the_shop(kind: str, times: int) -> None:
+    async with SimulatedShop(kind, orders=1, changes={"webhooks": CLOSED, "webhook_hour": 0.001}) as shop:
+        shop.state.change(shop.state.random_orders(1)[0])
+        await eventually(lambda: shop.state.counts["webhooks_failed"] == times)
+
+        assert shop.state.counts["webhooks_repeated"] == times - 1
+
+
+async def test_woocommerce_disables_webhooks_after_more_than_five_failures() -> None:
+    async with SimulatedShop("woocommerce", orders=1, changes={"webhooks": CLOSED, "webhook_hour": 0.001}) as shop:
+        for failures in range(1, 7):
+            assert shop.site.behaviour.webhooks == CLOSED
+            shop.state.change(shop.state.random_orders(1)[0])
+            await eventually(lambda failures=failures: shop.state.counts["webhooks_failed"] == failures)
+
+        assert shop.site.behaviour.webhooks is None
+
+
+def test_webhooks_of_one_event_in_shopify_share_its_id_only() -> None:
+    shop = SimulatedShop("shopify", orders=1, seed=1)
+    order = shop.state.create(quiet=True)
+
+    sent = [shop.kind.webhook(event, order, b"secret") for event in ("created", "updated", "status")]
+
+    headers = [webhook.headers for webhook in sent if webhook is not None]
+    assert len({each["X-Shopify-Event-Id"] for each in headers}) == 1
+    assert len({each["X-Shopify-Webhook-Id"] for each in headers}) == 3
 
 
 async def test_the_same_seed_makes_the_same_orders() -> None:

@@ -18,8 +18,12 @@ Each mode follows documents of the shops, and reports of their users:
 - `unreadable`: WooCommerce leaves an order out of `include` that the key may not read, and responds with 403 for it alone
   (`check_post_permissions` in `class-wc-rest-posts-controller.php`).
 - `denied`: access to protected customer data varies by the plan (https://shopify.dev/docs/apps/launch/protected-customer-data).
-- `webhook_repeats`, `webhook_repeat_after`: Shopify sends a webhook up to 8 more times within 4 hours, each with the document of the
-  event (https://shopify.dev/changelog/updates-to-webhook-retry-mechanism).
+- `second_topic`: one event causes webhooks of several topics, which share `X-Shopify-Event-Id`
+  (https://shopify.dev/docs/apps/build/webhooks/ignore-duplicates). BigCommerce has `store/order/updated` and `store/order/statusUpdated`.
+- `webhook_hour`, `unheard`: Shopify sends a webhook up to 8 more times within 4 hours, each with the document of the event
+  (https://shopify.dev/changelog/updates-to-webhook-retry-mechanism). BigCommerce repeats webhooks, and can send duplicates
+  (https://docs.bigcommerce.com/developer/docs/integrations/webhooks). Its schedule here is the example of Standard Webhooks, which lasts
+  more than 3 days. WooCommerce does not repeat webhooks, and disables them after more than 5 failures in a row (`class-wc-webhook.php`).
 - `lost_replies`: a request that was carried out may receive no response (https://shopify.dev/docs/api/usage/idempotent-requests).
 - `served_version`, `deprecated`: Shopify serves the oldest supported version in place of a version that has ended, and names deprecated calls in
   a header (https://shopify.dev/docs/api/usage/versioning).
@@ -55,8 +59,12 @@ class ShopModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     drafts: Annotated[_Count, "makes each order whose number is a multiple a checkout that was not completed"] = 0
     unreadable: Annotated[_Count, "responds with 403 for each order whose number is a multiple"] = 0
     denied: Annotated[str, "field of orders of `shopify` to which access is denied, such as shippingAddress"] = ""
-    webhook_repeats: Annotated[_Count, "times that each webhook is sent again"] = 0
-    webhook_repeat_after: Annotated[_Lag, "seconds between these times"] = 1.0
+    second_topic: Annotated[bool, "sends webhooks of two topics for one event"] = False
+    webhook_hour: Annotated[
+        _Lag,
+        "seconds that stand for an hour, in the schedule by which failed webhooks are sent again, or 0 to lose them",
+    ] = 0.0
+    unheard: Annotated[Share, "share of the received webhooks whose response the shop does not receive"] = 0.0
     lost_replies: Annotated[Share, "share of the requests that take effect, but receive no response"] = 0.0
     served_version: Annotated[str, "version of Shopify's API that is served in place of the requested one"] = ""
     deprecated: Annotated[str, "reason in the header X-Shopify-API-Deprecated-Reason"] = ""

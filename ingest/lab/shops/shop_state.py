@@ -12,7 +12,7 @@ from ingest.lab.shops.orders import Refund, ShopOrder
 from ingest.lab.shops.shop_history import ShopHistory
 from ingest.lab.shops.shop_modes import ShopModes
 
-Event = Literal["created", "updated", "deleted"]
+Event = Literal["created", "updated", "deleted", "status"]
 _NO_MODES = ShopModes()
 
 

@@ -53,6 +53,10 @@ def _item_2026(order: ShopOrder, index: int, line: Line, included: AbstractSet[s
         "orderItemId": _item_id(order, index),
         "quantityOrdered": int(line.quantity),
         "programs": [],
+        "fulfillment": {
+            "quantityFulfilled": int(line.quantity) if order.status == "shipped" else 0,
+            "quantityUnfulfilled": int(line.quantity) if order.status in {"pending", "paid"} else 0,
+        },
         "product": {"asin": f"B{index:09}", "title": line.title, "condition": {"conditionType": "NEW"}},
     }
     if line.sku:
@@ -96,6 +100,8 @@ def order_v0(order: ShopOrder) -> Document:
         "SalesChannel": MARKETPLACE_NAME,
         "MarketplaceId": MARKETPLACE,
         "NumberOfItemsShipped": len(order.lines) if order.status == "shipped" else 0,
+        "NumberOfItemsUnshipped": len(order.lines) if order.status == "paid" else 0,
+        "OrderType": "StandardOrder",
         "IsPrime": False,
         "IsBusinessOrder": False,
     }

@@ -26,13 +26,19 @@ from ingest.lab.shops.shop_state import Event
 
 _API = "/stores/{store:[a-z0-9]+}"  # any hash is accepted
 _RATE, _BURST = 5.0, 150  # 150 requests in 30 seconds
-_SCOPES = {"created": "store/order/created", "updated": "store/order/updated", "deleted": "store/order/archived"}
+_SCOPES = {
+    "created": "store/order/created",
+    "updated": "store/order/updated",
+    "deleted": "store/order/archived",
+    "status": "store/order/statusUpdated",
+}
 
 
 class BigCommerce(Kind):
     """The API of the store."""
 
     first_id = FIRST_ID
+    retries = (5.0, 300.0, 1800.0, *(3600.0 * hours for hours in (2, 5, 10, 14, 20, 24)))
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""

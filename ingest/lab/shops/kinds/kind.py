@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -48,6 +48,8 @@ class Kind(ABC):
         token_lifetime: seconds that an access token lasts.
         first_id: ID of the order before the first one.
         traits: of its orders.
+        retries: seconds after each failure of a webhook until it is sent again.
+        most_failures: consecutive failures after which no more webhooks are sent, or None.
     """
 
     token: ClassVar[str] = "simulated-token"  # noqa: S105  a default for tests
@@ -55,6 +57,8 @@ class Kind(ABC):
     token_lifetime: ClassVar[float] = 3600.0
     first_id: ClassVar[int] = 0
     traits: ClassVar[Traits] = Traits()
+    retries: ClassVar[Sequence[float]] = ()
+    most_failures: ClassVar[int | None] = None
 
     def __init__(self, site: ShopSite) -> None:
         self._site = site

@@ -15,6 +15,12 @@ STATES = {
 }
 
 
+_IN_BASE_CURRENCY = (
+    *("discount_amount", "discount_tax_compensation_amount", "grand_total", "subtotal", "tax_amount", "total_due"),
+    *("shipping_amount", "shipping_discount_amount", "shipping_tax_amount"),
+)
+
+
 def magento_order(order: ShopOrder) -> Document:
     """Return an order. Keys without a value are missing."""
     state, status = STATES[order.status]
@@ -27,9 +33,8 @@ def magento_order(order: ShopOrder) -> Document:
     shipping_compensation = shipping_ex_tax - before.ex_tax + order.shipping_discount
     document: Document = {
         "base_currency_code": order.currency,
-        "base_discount_amount": -float(discount),
-        "base_grand_total": float(charged.inc_tax),
         "base_to_order_rate": 1,
+        "base_to_global_rate": 1,
         "created_at": magento_time(order.placed_at),
         "customer_email": "ada@example.com",
         "customer_is_guest": int(order.customer is None),
@@ -67,6 +72,8 @@ def magento_order(order: ShopOrder) -> Document:
             "gw_tax_amount": float(order.wrapping_amount.tax),
         },
     }
+    # The currency of the shop is that of the order.
+    document |= {f"base_{name}": document[name] for name in _IN_BASE_CURRENCY}
     # Keys without a value are missing.
     if order.customer is not None:
         document["customer_id"] = order.customer
@@ -117,9 +124,11 @@ def _item(order: ShopOrder, index: int, line: Line) -> Document:
         "order_id": order.number,
         "price": float(price.ex_tax),
         "price_incl_tax": float(price.inc_tax),
+        "original_price": float(price.ex_tax),
         "product_type": "simple",
         "qty_canceled": _number(line.quantity) if order.status == "cancelled" else 0,
         "qty_ordered": _number(line.quantity),
+        "qty_invoiced": 0 if order.status in {"pending", "cancelled"} else _number(line.quantity),
         "qty_refunded": _number(refunded),
         "qty_shipped": _number(line.quantity) if order.status == "shipped" else 0,
         "row_total": float(row.ex_tax),

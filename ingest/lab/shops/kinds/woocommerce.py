@@ -28,6 +28,7 @@ class WooCommerce(Kind):
 
     token = "ck_simulated:cs_simulated"  # noqa: S105  a default for tests
     first_id = FIRST_ID
+    most_failures = 5
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
@@ -35,6 +36,8 @@ class WooCommerce(Kind):
 
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`."""
+        if event == "status":
+            return None
         order_id = int(self.order_id(order.number))
         body = msgspec.json.encode({"id": order_id} if event == "deleted" else self._document(order))
         headers = {

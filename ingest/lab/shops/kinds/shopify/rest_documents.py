@@ -10,6 +10,11 @@ from ingest.lab.shops.orders import ZERO, Line, Refund, ShopOrder
 VERSION = "2026-07"
 FIRST_ID = 6_200_407_290_000  # IDs of Shopify need 43 bits today
 _ZONE = timezone(timedelta(hours=-5))
+_APPLICATION = {"type": "discount_code", "code": "SPRING", "allocation_method": "across", "target_selection": "all"}
+_APPLICATIONS = [  # the index of one is at each allocation
+    {**_APPLICATION, "target_type": target, "value": "10.0", "value_type": "percentage"}
+    for target in ("line_item", "shipping_line")
+]
 _FINANCIAL = {"pending": "pending", "paid": "paid", "shipped": "paid", "cancelled": "voided"}
 
 
@@ -64,7 +69,17 @@ def rest_order(order: ShopOrder) -> Document:
     charged, shipping = order.charged, order.shipping_amount
     is_cancelled = order.status == "cancelled"
     subtotal = sum((line.subtotal - line.discount for line in order.lines), ZERO)
-    current = current_total(order)
+    amounts = {
+        "total_price": charged.inc_tax,
+        "total_line_items_price": sum((line.subtotal for line in sold_lines(order)), ZERO),
+        "subtotal_price": subtotal + order.gift_wrap,
+        "total_tax": charged.tax,
+        "total_discounts": order.discounts,
+        "current_total_price": current_total(order),
+        "current_subtotal_price": subtotal + order.gift_wrap,
+        "current_total_tax": charged.tax - order.refunded.tax,
+        "current_total_discounts": order.discounts,
+    }
     placed_at, updated_at = shop_time(order.placed_at), shop_time(order.updated_at)
     address = None if order.country is None else {"first_name": "Ada", "country_code": order.country, "address2": ""}
     # Gift wrapping is sold as a product, as the apps for it do.
@@ -85,13 +100,15 @@ def rest_order(order: ShopOrder) -> Document:
         "currency": order.currency,
         "presentment_currency": order.currency,
         "taxes_included": order.taxes_included,
-        "total_price": str(charged.inc_tax),
-        "total_price_set": _money(charged.inc_tax, order),
-        "subtotal_price": str(subtotal + order.gift_wrap),
-        "total_tax": str(charged.tax),
-        "total_discounts": str(order.discounts),
-        "current_total_price": str(current),
-        "current_total_price_set": _money(current, order),
+        **{name: str(amount) for name, amount in amounts.items()},
+        **{f"{name}_set": _money(amount, order) for name, amount in amounts.items()},
+        "total_outstanding": str(charged.inc_tax if order.status == "pending" else ZERO),
+        "total_tip_received": "0.00",
+        "duties_included": False,
+        "tax_exempt": False,
+        "confirmed": True,
+        "number": order.number,
+        "source_name": "web",
         "original_total_duties_set": _money(order.duty, order) if order.duty else None,
         "current_total_duties_set": _money(order.duty, order) if order.duty else None,
         "original_total_additional_fees_set": _money(order.fee, order) if order.fee else None,
@@ -105,7 +122,10 @@ def rest_order(order: ShopOrder) -> Document:
         "line_items": lines,
         "shipping_lines": _shipping_lines(order),
         "tax_lines": _tax_lines(charged.tax, order) if charged.tax else [],
-        "discount_codes": [],
+        "discount_codes": [{"code": "SPRING", "amount": str(order.discounts), "type": "percentage"}]
+        if order.discounts
+        else [],
+        "discount_applications": _APPLICATIONS if order.discounts else [],
         "refunds": [_refund(order, refund) for refund in order.refunds],
         "note": None,
         "note_attributes": [{"name": "revision", "value": str(order.revision)}],
@@ -139,6 +159,12 @@ def _line(order: ShopOrder, index: int, line: Line) -> Document:
         "price": str(line.unit_price),
         "price_set": _money(line.unit_price, order),
         "total_discount": "0.00",
+        "total_discount_set": _money(ZERO, order),
+        "fulfillable_quantity": quantity - refunded if order.status in {"pending", "paid"} else 0,
+        "fulfillment_service": "manual",
+        "grams": 200,
+        "vendor": None,
+        "product_exists": bool(line.sku),
         "discount_allocations": [
             {"amount": str(line.discount), "amount_set": _money(line.discount, order), "discount_application_index": 0}
         ]

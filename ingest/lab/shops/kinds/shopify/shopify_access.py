@@ -14,7 +14,7 @@ from ingest.lab.shops.kinds.shopify.rest_documents import FIRST_ID, VERSION, res
 from ingest.lab.shops.orders import ShopOrder
 from ingest.lab.shops.shop_state import Event
 
-_TOPICS = {"created": "orders/create", "updated": "orders/updated", "deleted": "orders/delete"}
+_TOPICS = {"created": "orders/create", "updated": "orders/updated", "deleted": "orders/delete", "status": "orders/paid"}
 
 
 class ShopifyShop(Kind):
@@ -23,6 +23,7 @@ class ShopifyShop(Kind):
     token = "shpat_simulated"  # noqa: S105  a default for tests
     token_lifetime = 86_399.0
     first_id = FIRST_ID
+    retries = tuple(56.0 * 2**number for number in range(8))
 
     def routes(self) -> Iterable[web.RouteDef]:
         """See `Kind`."""
@@ -52,7 +53,7 @@ class ShopifyShop(Kind):
             "X-Shopify-Hmac-Sha256": hmac_base64(secret, body),
             "X-Shopify-Shop-Domain": "simulated.myshopify.com",
             "X-Shopify-API-Version": VERSION,
-            "X-Shopify-Webhook-Id": str(UUID(int=(order.number << 64) + (order.revision << 8) + len(event))),
+            "X-Shopify-Webhook-Id": str(UUID(int=(order.number << 64) + (order.revision << 8) + ord(event[0]))),
             "X-Shopify-Event-Id": str(UUID(int=(order.number << 64) + (order.revision << 8))),
             # The order of events within one second follows from the fraction.
             "X-Shopify-Triggered-At": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.")
