@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from acceptance.commands import closing_workers
+from acceptance.commands import closing_workers, running_api
 from acceptance.kind_shops import running_shops, write_sources
-from acceptance.test_kinds import running_api
 from support import Cli, eventually
 
 NAMES = ["bigcommerce", "shopify", "woocommerce"]
@@ -16,8 +15,7 @@ CHANGED = 10
 async def test_orders_are_stored_in_their_last_version_though_webhooks_repeat_and_replies_are_lost(
     cli: Cli, tmp_path: Path, dsn: str
 ) -> None:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     assert cli.run("migrate").returncode == 0
     file = tmp_path / "sources.toml"
     cli.env["INGEST_SOURCES"] = str(file)
