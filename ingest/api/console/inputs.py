@@ -99,14 +99,14 @@ def sources_in(visit: Visit, form: Form, configured: Collection[str]) -> list[st
     return [_permitted(name, permitted) for name in dict.fromkeys(chosen)] or permitted
 
 
-def order_id_in(form: Form, name: str = "id") -> str:
+def order_id_in(form: Form) -> str:
     """Return an order ID.
 
     Raises:
         Problem: 422 for another text.
     """
     try:
-        return parse_order_id(form.text(name))
+        return parse_order_id(form.text("id"))
     except InvalidOrderId as error:
         raise Problem(422, "invalid_order_id", str(error)) from error
 
