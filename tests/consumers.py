@@ -1,7 +1,7 @@
 """A consumer whose ports are one object, like the in-memory queue, so that tests can call and override its methods."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
@@ -21,8 +21,13 @@ from ingest.queue.consume.queue_connections import QueueConnections
 from ingest.queue.consume.quota import FleetQuotaClient
 from ingest.queue.consume.reading import PartitionReading
 from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import client_for
 from ingest.queue.redis.routed_connection import QueueConnection
+
+# Seconds from a failure until commands succeed again.
+RESUMED_WITHIN = 15
+BEFORE = [f"before-{number}" for number in range(20)]
 
 
 class Consumer(Partition):
@@ -162,3 +167,23 @@ async def open_quota(url: str, name: str, limits: QuotaLimits) -> AsyncIterator[
     """A client of a quota, with connections that no other client shares."""
     async with QueueConnections.open(url) as connections:
         yield FleetQuotaClient.on(connections, name, limits)
+
+
+@asynccontextmanager
+async def resuming(url: str, replicate: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Fail a primary in the block. Some entries are replicated and pending. Producers and consumers resume without a loss."""
+    async with (
+        Consumer.open(url, "orders", "ingest", "one", 1.0) as consumer,
+        Producer.connect(url, "orders") as producer,
+    ):
+        await consumer.ensure_group()
+        await producer.enqueue(BEFORE)
+        await consumer.read(5, 1.0)  # pending
+        await replicate()
+
+        yield
+        async with asyncio.timeout(RESUMED_WITHIN):
+            await producer.enqueue(["after"])
+            seen = await read_all(consumer, len(BEFORE) + 1)
+
+    assert seen == {"after", *BEFORE}

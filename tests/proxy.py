@@ -10,7 +10,6 @@ import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from ingest.lab.servers.server import free_port
@@ -83,9 +82,7 @@ class Proxy:
         assert self._ready.wait(_TIMEOUT), "the proxy did not start"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_TIMEOUT)
         assert not self._thread.is_alive(), "the proxy did not stop"

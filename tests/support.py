@@ -243,6 +243,11 @@ class Cli:
         self.running.append(process)
         return process
 
+    def forget_api(self) -> None:
+        """Leave out the settings of the external API, because sources have their own."""
+        for name in [name for name in self.env if name.startswith("INGEST_UPSTREAM_")]:
+            del self.env[name]
+
     def close(self) -> None:
         for process in self.running:
             if process.poll() is None:

@@ -3,7 +3,6 @@
 import sys
 import time
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -39,9 +38,7 @@ class View(ABC):
     def __enter__(self) -> Self: ...
 
     @abstractmethod
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def view_of(plan: Plan) -> View:
@@ -70,9 +67,7 @@ class LogView(View):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
 
@@ -93,9 +88,7 @@ class LiveView(View):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 

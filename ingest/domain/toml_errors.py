@@ -9,6 +9,21 @@ from typing import Any
 
 Keys = tuple[str | int, ...]
 
+
+class TableProblem(ValueError):
+    """A table of a file that cannot be used.
+
+    Attributes:
+        problem: the error, never a secret.
+        keys: the location in the table.
+    """
+
+    def __init__(self, problem: str, keys: Keys = ()) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.keys = keys
+
+
 # End the lists and inline tables that may be open at the end of a line.
 _CLOSINGS = ("", "]", "]}", "]}]", "]}]}")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")

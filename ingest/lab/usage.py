@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from time import clock_gettime, monotonic
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -71,9 +70,7 @@ class PeakMemory:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 

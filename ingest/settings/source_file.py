@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.source_name import UNNAMED, InvalidSourceName, parse_source_name
-from ingest.domain.toml_errors import Keys, describe_location
+from ingest.domain.toml_errors import Keys, TableProblem, describe_location
 from ingest.files.regular import read_text
 from ingest.settings import PREFIX
 from ingest.settings.kinds.expansion import expand, kind_of
 from ingest.settings.names import is_of_file, key_of
-from ingest.settings.source_values import SourceValues, TableProblem, values_of, values_without_secrets
+from ingest.settings.source_values import SourceValues, values_of, values_without_secrets
 from ingest.settings.versions import version_of_table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ingest.domain.toml_errors import Keys
+from ingest.domain.toml_errors import Keys, TableProblem
 from ingest.settings.names import UPSTREAM, key_of
 from ingest.settings.problems import is_secret, problem_of
 from ingest.settings.topics.lists import ListSettings
@@ -22,20 +22,6 @@ WEBHOOK = "webhook"
 _PATHS = frozenset({"upstream_ca_file", "upstream_cert_file", "upstream_key_file"})
 _TABLES = {"upstream_headers": dict, "upstream_body": dict, "order_list": dict, "responses": list}
 _FROM_FILE = "_file"
-
-
-class TableProblem(ValueError):
-    """A table that cannot be used.
-
-    Attributes:
-        problem: the error, never a secret.
-        keys: the location in the table.
-    """
-
-    def __init__(self, problem: str, keys: Keys = ()) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.keys = keys
 
 
 class SourceValues(NamedTuple):

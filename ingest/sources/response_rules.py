@@ -20,7 +20,7 @@ from ingest.domain.fetch.response_rules import (
     ValueTest,
 )
 from ingest.domain.fetch.status_overrides import LONGEST
-from ingest.domain.toml_errors import Keys, describe_error, dotted
+from ingest.domain.toml_errors import Keys, TableProblem, describe_error, dotted
 from ingest.mapping.compiled import paths
 from ingest.mapping.errors import MappingError
 
@@ -64,13 +64,11 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     delay_unit: Literal["seconds", "milliseconds"] | None = None
 
 
-class _Mistake(ValueError):
+class _Mistake(TableProblem):
     """A mistake in a rule, and where it is."""
 
     def __init__(self, problem: str, *keys: str | int) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.keys = keys
+        super().__init__(problem, keys)
 
 
 def response_rules_of(settings: "Settings") -> tuple[ResponseRule, ...]:

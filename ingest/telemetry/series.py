@@ -4,27 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 
-class Counter:
-    """One counter series of one process."""
-
-    __slots__ = ("_at", "_cells")
-
-    def __init__(self, cells: "memoryview[float]", at: int) -> None:
-        self._cells = cells
-        self._at = at
-
-    @property
-    def value(self) -> float:
-        """The count of this process."""
-        return self._cells[self._at]
-
-    def inc(self, by: float = 1.0) -> None:
-        """Add `by`."""
-        self._cells[self._at] += by
-
-
-class Gauge:
-    """One gauge series of one process."""
+class _Series:
+    """One series of one process."""
 
     __slots__ = ("_at", "_cells")
 
@@ -36,6 +17,22 @@ class Gauge:
     def value(self) -> float:
         """The value of this process."""
         return self._cells[self._at]
+
+
+class Counter(_Series):
+    """One counter series of one process."""
+
+    __slots__ = ()
+
+    def inc(self, by: float = 1.0) -> None:
+        """Add `by`."""
+        self._cells[self._at] += by
+
+
+class Gauge(_Series):
+    """One gauge series of one process."""
+
+    __slots__ = ()
 
     def set(self, value: float) -> None:
         """Set to `value`."""

@@ -64,18 +64,16 @@ class NoticeLog:
 
     Args:
         counters: by kind.
-        clock: monotonic seconds.
     """
 
-    def __init__(self, counters: Mapping[str, Counter], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, counters: Mapping[str, Counter]) -> None:
         self._counters = counters
-        self._clock = clock
         self._logged_at: dict[str, float] = {}
 
     def record(self, notice: Notice, text: str) -> None:
         """Record a notice. See `OnNotice`."""
         self._counters[notice].inc()
-        now = self._clock()
+        now = time.monotonic()
         if now < self._logged_at.get(text, -_LOG_EVERY) + _LOG_EVERY:
             return
         if len(self._logged_at) >= _MOST_TEXTS:

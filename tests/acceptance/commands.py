@@ -110,6 +110,15 @@ async def is_refused(host: str, port: int) -> bool:
 
 
 @contextmanager
+def running_api(cli: Cli) -> Iterator[WorkerCommand]:
+    api = WorkerCommand(cli.start("api", env={"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
+    try:
+        yield api
+    finally:
+        api.close()
+
+
+@contextmanager
 def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
     """The workers of one test, killed at its end."""
     workers = Workers(cli, env)

@@ -64,13 +64,6 @@ KINDS = {
         sends_webhooks=False,
         logs_in=True,
     ),
-    "amazon-v0": Kind(
-        "amazon",
-        LOGIN_WITH_AMAZON + "upstream.rate = 150\nlist.rate = 50",
-        {"rate_limit": 160, "rate_burst": 40, "list_lag": 0},
-        sends_webhooks=False,
-        logs_in=True,
-    ),
     "bigcommerce": Kind(
         "bigcommerce",
         'store_hash = "simulated"\ntoken = "simulated-token"\nupstream.rate = 300',
@@ -78,6 +71,8 @@ KINDS = {
     ),
     "magento": Kind("magento", 'token = "simulated-token"\nupstream.rate = 50', sends_webhooks=False),
 }
+
+KINDS["amazon-v0"] = KINDS["amazon"]
 
 
 @dataclass

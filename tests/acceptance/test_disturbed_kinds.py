@@ -12,9 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from acceptance.commands import WorkerCommand, Workers, closing_workers
+from acceptance.commands import WorkerCommand, Workers, closing_workers, running_api
 from acceptance.kind_shops import KINDS, KindShop, running_shops, write_sources
-from acceptance.test_kinds import running_api
 from support import Cli
 
 WITH_DOCUMENTS = {"amazon", "magento", "shopify-rest", "woocommerce"}
@@ -23,8 +22,7 @@ SECONDS = int(os.environ.get("INGEST_TEST_SECONDS", "6"))
 
 @pytest.mark.timeout(SECONDS + 300)
 async def test_disturbed_shops_of_every_kind_are_stored_completely(cli: Cli, tmp_path: Path, dsn: str) -> None:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     assert cli.run("migrate").returncode == 0
     file = tmp_path / "sources.toml"
     cli.env["INGEST_SOURCES"] = str(file)

@@ -7,12 +7,10 @@ kinds, separated by commas.
 import asyncio
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from acceptance.commands import WorkerCommand, closing_workers
+from acceptance.commands import closing_workers, running_api
 from acceptance.kind_shops import KINDS, KindShop, running_shops, write_sources
 from support import Cli, eventually
 
@@ -22,19 +20,9 @@ CHANGES = max(5, ORDERS // 20)
 WITHIN = 30 + ORDERS / 5
 
 
-@contextmanager
-def running_api(cli: Cli) -> Iterator[WorkerCommand]:
-    api = WorkerCommand(cli.start("api", env={"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
-    try:
-        yield api
-    finally:
-        api.close()
-
-
 @pytest.mark.timeout(4 * WITHIN)
 async def test_orders_of_every_kind_arrive(cli: Cli, tmp_path: Path, dsn: str) -> None:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     assert cli.run("migrate").returncode == 0
     file = tmp_path / "sources.toml"
     cli.env["INGEST_SOURCES"] = str(file)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.kind_shops import KINDS
+from integration.scene import PLAIN_MAPPING
 from support import Cli
 
 from ingest.lab.shops.simulated_shop import SimulatedShop
@@ -15,25 +16,12 @@ from ingest.lab.shops.simulated_shop import SimulatedShop
 ORDERS = 30
 PERIOD = ("--since", "60d")
 # By a field that a list of IDs does not show.
-MAPPING = """
-skip = [{ path = "status", equals = "pending" }]
-[order]
-id = "id"
-status = "status"
-placed_at = "placed_at"
-currency = "currency"
-[[lines]]
-from = "lines"
-sku = "sku"
-quantity = "quantity"
-unit_price = "unit_price"
-"""
+MAPPING = 'skip = [{ path = "status", equals = "pending" }]' + PLAIN_MAPPING
 
 
 @asynccontextmanager
 async def source(cli: Cli, folder: Path, kind: str, keys: str, **modes: object) -> AsyncIterator[SimulatedShop]:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     (folder / "own.toml").write_text(MAPPING)
     async with SimulatedShop(kind, orders=ORDERS, seed=1, changes=modes) as shop:
         file = folder / "sources.toml"

@@ -42,8 +42,7 @@ def own_api(cli: Cli, shop: MisleadingShop, **keys: Any) -> None:
 
 
 def of_kind(cli: Cli, tmp_path: Path, kind: str, url: str, **keys: str) -> None:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     lines = [f'kind = "{kind}"', f'base_url = "{url}"', *(f'{name} = "{value}"' for name, value in keys.items())]
     file = tmp_path / "sources.toml"
     file.write_text("[sources.shop]\n" + "\n".join(lines) + "\nupstream.tries = 1\nupstream.rate = 1000\n")

@@ -8,9 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from acceptance.commands import closing_workers
+from acceptance.commands import closing_workers, running_api
 from acceptance.kind_shops import KINDS, running_shops, write_sources
-from acceptance.test_kinds import running_api
 from support import Cli, eventually
 
 CHANGED = 10
@@ -30,8 +29,7 @@ AFTERWARDS = {**dict.fromkeys(FAULTS, 0.0), "latency": "0"}
 async def test_orders_with_shared_ids_are_stored_once_in_their_last_version_below_their_own_source(
     cli: Cli, tmp_path: Path, dsn: str
 ) -> None:
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     assert cli.run("migrate").returncode == 0
     file = tmp_path / "sources.toml"
     cli.env["INGEST_SOURCES"] = str(file)

@@ -9,8 +9,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -19,7 +18,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from acceptance.commands import WorkerCommand, closing_workers
+from acceptance.commands import closing_workers, running_api
 from support import Cli, connected, eventually
 
 from ingest.lab.upstream.samples import sample_orders
@@ -81,19 +80,9 @@ def sources(cli: Cli, tmp_path: Path) -> Path:
             lines.write(f'[sources.{shop.name}.webhook]\nprofile = "{shop.kind}"\nsecret_files = ["webhook-secret"]\n')
             lines.write(f'[sources.{shop.name}.upstream]\nurl = "{upstream.stdout.readline().strip()}"\n')
             lines.write(kind.settings)
-    for name in [name for name in cli.env if name.startswith("INGEST_UPSTREAM_")]:
-        del cli.env[name]
+    cli.forget_api()
     cli.env["INGEST_SOURCES"] = str(file)
     return file
-
-
-@contextmanager
-def running_api(cli: Cli) -> Iterator[WorkerCommand]:
-    api = WorkerCommand(cli.start("api", env={"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}))
-    try:
-        yield api
-    finally:
-        api.close()
 
 
 async def announce(http: aiohttp.ClientSession, shop: Shop, order_id: str) -> int:

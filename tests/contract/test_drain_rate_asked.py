@@ -1,6 +1,7 @@
 """The time at which a full queue will have room, from a real server, which is read rarely and never required."""
 
 import pytest
+from fakes.set_clock import Clock
 from redis.asyncio import Redis
 
 from ingest.lab.servers import ValkeyServer
@@ -8,16 +9,6 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import BacklogFull
-
-
-class Clock:
-    """Seconds that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def finish(redis: Redis, keys: Keys, count: int) -> None:

@@ -3,19 +3,17 @@
 `INGEST_TEST_BACKFILL` sets the number of orders of the shop.
 """
 
-import asyncio
 import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from acceptance.commands import closing_workers
+from crash.killed import JOB_VICTIM, run_until_killed
 from integration.scene import Scene
 from shop_source import ShopSource, shop_source
-from support import Cli, eventually, start_program
+from support import Cli, eventually
 
-VICTIM = Path(__file__).with_name("job_victim.py")
 ORDERS = int(os.environ.get("INGEST_TEST_BACKFILL", "120"))
 SIZE = max(20, ORDERS // 50)
 
@@ -35,12 +33,7 @@ async def test_a_backfill_killed_at_any_moment_is_continued_and_leaves_no_order_
     own = {**env, **shop.env}
     with closing_workers(cli, dict(shop.env)) as workers:
         workers.start()
-        victim = start_program(VICTIM, "backfill", moment, "3", env=own)
-        try:
-            _, log = await asyncio.to_thread(victim.communicate, timeout=200)
-        finally:
-            victim.kill()
-        assert victim.returncode == -signal.SIGKILL, log
+        await run_until_killed(JOB_VICTIM, "backfill", moment, "3", env=own, timeout=200)
         [[state]] = await shop.scene.sql("SELECT state FROM jobs")
         assert state == ("done" if moment == "after_end" else "active")
         if moment != "after_end":
@@ -67,9 +60,7 @@ async def test_a_backfill_that_kills_its_process_each_time_fails_and_other_order
     cli: Cli, env: dict[str, str], shop: ShopSource
 ) -> None:
     for _ in range(5):
-        victim = start_program(VICTIM, "backfill", "before_enqueue", "1", env={**env, **shop.env})
-        _, log = await asyncio.to_thread(victim.communicate, timeout=200)
-        assert victim.returncode == -signal.SIGKILL, log
+        await run_until_killed(JOB_VICTIM, "backfill", "before_enqueue", "1", env={**env, **shop.env}, timeout=200)
         await shop.scene.sql("UPDATE jobs SET leased_until = clock_timestamp()")
 
     with closing_workers(cli, dict(shop.env)) as workers:

@@ -4,21 +4,20 @@ import asyncio
 import json
 import os
 import signal
-from pathlib import Path
 
 import aiohttp
 import pytest
 from acceptance.commands import WorkerCommand
+from crash.killed import JOB_VICTIM, run_until_killed
 from dead_letter_entries import dead_fields
 from redis.asyncio import Redis
 from shipped import as_admin
-from support import Cli, connected, eventually, start_program
+from support import Cli, connected, eventually
 
 from ingest.queue.layout.keys import Keys
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 
-VICTIM = Path(__file__).with_name("job_victim.py")
 # Dead letters, and the characters of their documents, so that a page of them is a part of the file.
 MANY, DOCUMENT = 240, 10_000
 API = {"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}
@@ -37,12 +36,7 @@ async def test_an_export_killed_at_any_moment_is_continued_and_contains_each_dea
 ) -> None:
     async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql, Pool.open(dsn, size=1) as pool:
         await fill(redis, queue_name)
-        victim = start_program(VICTIM, "dead_letters.export", moment, "1", env=env)
-        try:
-            _, log = await asyncio.to_thread(victim.communicate, timeout=100)
-        finally:
-            victim.kill()
-        assert victim.returncode == -signal.SIGKILL, log
+        await run_until_killed(JOB_VICTIM, "dead_letters.export", moment, "1", env=env)
 
         if moment != "after_end":
             # The process looks dead when its lease has expired.

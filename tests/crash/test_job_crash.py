@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from crash.killed import JOB_VICTIM, run_until_killed
 from dead_letter_entries import chunks, dead_fields
 from redis.asyncio import Redis
 from shipped import as_admin
-from support import Cli, connected, eventually, start_program
+from support import Cli, connected, eventually
 
 from ingest.lab.servers.valkey import ValkeyServer
 from ingest.queue.layout.keys import Keys
 
-VICTIM = Path(__file__).with_name("job_victim.py")
 FEW = 120
 MANY = int(os.environ.get("INGEST_TEST_BULK", "2000"))
 IS_FULL = MANY >= 100_000
@@ -60,12 +60,7 @@ async def test_a_job_killed_at_any_moment_is_continued_and_moves_each_entry_once
 ) -> None:
     async with Redis.from_url(as_admin(redis_url)) as redis, connected(dsn) as sql:
         await fill(redis, queue_name, FEW)
-        victim = start_program(VICTIM, "dead_letters.replay", moment, "1", env=env)
-        try:
-            _, log = await asyncio.to_thread(victim.communicate, timeout=100)
-        finally:
-            victim.kill()
-        assert victim.returncode == -signal.SIGKILL, log
+        await run_until_killed(JOB_VICTIM, "dead_letters.replay", moment, "1", env=env)
 
         if moment != "after_end":
             # The process looks dead when its lease has expired.

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 import msgspec
 from dead_letter_entries import chunks, dead_fields
+from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.entry_kind import EntryKind
 from ingest.domain.deliveries.selection import Selection
@@ -19,6 +22,7 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.failed.dead_letters import DeadLetters
 from ingest.queue.operate.failed.retries import Retries
 from ingest.queue.operate.queue_parts import layout_reader
+from ingest.queue.redis.connection import control_client
 from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
@@ -47,6 +51,17 @@ class Bench:
         }
         self.parts = JobParts(own, servers, Jobs(pool), JobOutput(pool))
         self.pool = pool
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, redis_url: str, dsn: str, queue: str) -> AsyncIterator[Self]:
+        url, dsn = as_api(redis_url), as_api(dsn)
+        async with (
+            Pool.open(dsn, size=2) as pool,
+            control_client(url) as own,
+            control_client(as_admin(redis_url)) as client,
+        ):
+            yield cls(client, own, pool, Backends(url, dsn, queue))
 
     async def add(self, count: int, keys: Keys | None = None, first: int = 0, **fields: object) -> None:
         some = (dead_fields(f"o{number}", **fields) for number in range(first, first + count))

@@ -56,6 +56,21 @@ def document(order_id: str, *, status: str = "placed", updated_at: str | None = 
     )
 
 
+# The mapping of the fields that such orders share with most shops, without its first line.
+PLAIN_MAPPING = """
+[order]
+id = "id"
+status = "status"
+placed_at = "placed_at"
+currency = "currency"
+[[lines]]
+from = "lines"
+sku = "sku"
+quantity = "quantity"
+unit_price = "unit_price"
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """One entry of the group's pending list."""

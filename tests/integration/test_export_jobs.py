@@ -10,31 +10,22 @@ from dataclasses import replace
 
 import pytest
 from integration.job_bench import Bench, interrupted_run
-from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
 from ingest.domain.errors import StoreUnavailable
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
-from ingest.operations.backends import Backends
 from ingest.operations.jobs.run import JobRun
 from ingest.queue.layout.keys import Keys
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import control_client
-from ingest.store.connections.pool import Pool
 from ingest.store.job_output import JobOutput, delete_expired_output
 
 
 @pytest.fixture
 async def bench(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Bench]:
-    url, dsn = as_api(redis_url), as_api(dsn)
-    async with (
-        Pool.open(dsn, size=2) as pool,
-        control_client(url) as own,
-        control_client(as_admin(redis_url)) as client,
-    ):
-        yield Bench(client, own, pool, Backends(url, dsn, queue_name))
+    async with Bench.open(redis_url, dsn, queue_name) as bench:
+        yield bench
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])

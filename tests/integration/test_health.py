@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from acceptance.commands import WorkerCommand, Workers, closing_workers
+from fakes.set_clock import Clock
 from integration.scene import Scene
 from support import Cli, eventually
 
@@ -99,14 +100,6 @@ async def test_without_a_port_there_is_nobody_to_ask(health: Health) -> None:
 
     assert done.returncode == 2
     assert "INGEST_METRICS_PORT is 0" in done.stderr
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def turn(shared_metrics: SharedMetrics, slot: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from integration.job_bench import EVERYTHING, Bench, interrupted_run
-from shipped import as_admin, as_api
 
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.entry_kind import EntryKind
@@ -17,7 +16,6 @@ from ingest.domain.deliveries.selection import Selection
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.operating.jobs import Job, JobKind, JobProgress, JobState
 from ingest.operations import jobs as operations
-from ingest.operations.backends import Backends
 from ingest.operations.failed_orders.entries import DeadLetterEntries
 from ingest.operations.failed_orders.group_surveys import GroupSurveys, group
 from ingest.operations.jobs.run import JobRun
@@ -27,20 +25,13 @@ from ingest.queue.operate.failed.partition_dead_letters import PartitionDeadLett
 from ingest.queue.operate.queue_parts import Reached, layout_reader
 from ingest.queue.operate.repeated_calls import refuse_to_wait
 from ingest.queue.partitions.layout_record import LayoutRecord
-from ingest.queue.redis.connection import control_client
-from ingest.store.connections.pool import Pool
 from ingest.store.jobs import Jobs, LeaseLost
 
 
 @pytest.fixture
 async def bench(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Bench]:
-    url, dsn = as_api(redis_url), as_api(dsn)
-    async with (
-        Pool.open(dsn, size=2) as pool,
-        control_client(url) as own,
-        control_client(as_admin(redis_url)) as client,
-    ):
-        yield Bench(client, own, pool, Backends(url, dsn, queue_name))
+    async with Bench.open(redis_url, dsn, queue_name) as bench:
+        yield bench
 
 
 async def test_a_replay_moves_the_selected_dead_letters_that_exist_when_it_is_requested(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from integration.scene import Scene, assert_right, document, ids
+from integration.scene import PLAIN_MAPPING, Scene, assert_right, document, ids
 from integration.site import serving_routes
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, until
 from support import eventually
@@ -33,19 +33,7 @@ RULES = [
     {"status": 400, "body": {"path": "code", "equals": "archived"}, "meaning": "rejected"},
 ]
 # How a response is mapped.
-MAPPING = """
-envelope = "data.order"
-[order]
-id = "id"
-status = "status"
-placed_at = "placed_at"
-currency = "currency"
-[[lines]]
-from = "lines"
-sku = "sku"
-quantity = "quantity"
-unit_price = "unit_price"
-"""
+MAPPING = 'envelope = "data.order"' + PLAIN_MAPPING
 
 Answer = Callable[[str], web.Response]
 

@@ -1,5 +1,6 @@
 """Snapshots of queues and workers on real servers."""
 
+from fakes.set_clock import Clock
 from integration.scene import Scene
 from support import eventually, logged_in
 
@@ -8,16 +9,6 @@ from ingest.operations.state.snapshot import Snapshot
 from ingest.operations.state.snapshots import Snapshots
 from ingest.queue.operate.server_memory import ServerMemory
 from ingest.store.connections.pool import Pool
-
-
-class Clock:
-    """Seconds that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_snapshot_has_the_outcomes_and_latencies_that_workers_report(scene: Scene) -> None:

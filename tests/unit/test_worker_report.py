@@ -1,21 +1,12 @@
 """The log of `ingest worker`: when it is ready, and its counts in each minute."""
 
+from fakes.set_clock import Clock
 from structlog.testing import capture_logs
 
 from ingest.services.workers.worker_report import WorkerReport
 from ingest.telemetry.metrics import ProcessMetrics, WorkerMetrics, worker_shared_metrics
 
 COUNTS = ("stored", "retried", "dead")
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_command_is_ready_when_all_its_processes_are() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import Visit
-from ingest.api.http.parameters import decoded_cursor
+from ingest.api.http.parameters import decoded_cursor, is_number, moment_of
 from ingest.api.http.problems import Problem
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
@@ -38,11 +38,8 @@ def time_in(form: Form, name: str, label: str) -> datetime | None:
         Problem: 422 with the field's label for another text.
     """
     text = form.text(name)
-    if not text:
-        return None
     try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return moment_of(text) if text else None
     except (ValueError, OverflowError):
         raise invalid(label, "enter a time such as 2026-01-31 08:00") from None
 
@@ -68,6 +65,12 @@ def number_in(form: Form, name: str, label: str, lowest: float, highest: float) 
     if not lowest <= number <= highest:
         raise invalid(label, f"enter a number from {lowest:,g} to {highest:,g}")
     return number
+
+
+def count_in(form: Form, name: str, label: str, lowest: int, highest: int) -> int | None:
+    """As `number_in`, for a whole number."""
+    number = number_in(form, name, label, lowest, highest)
+    return None if number is None else int(number)
 
 
 def source_in(visit: Visit, form: Form, configured: Collection[str]) -> str:
@@ -96,14 +99,14 @@ def sources_in(visit: Visit, form: Form, configured: Collection[str]) -> list[st
     return [_permitted(name, permitted) for name in dict.fromkeys(chosen)] or permitted
 
 
-def order_id_in(form: Form, name: str = "id") -> str:
+def order_id_in(form: Form) -> str:
     """Return an order ID.
 
     Raises:
         Problem: 422 for another text.
     """
     try:
-        return parse_order_id(form.text(name))
+        return parse_order_id(form.text("id"))
     except InvalidOrderId as error:
         raise Problem(422, "invalid_order_id", str(error)) from error
 
@@ -115,7 +118,7 @@ def job_id_in(form: Form) -> int:
         Problem: 404 for another text.
     """
     text = form.text("id")
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not is_number(text):
         raise Problem(404, "no_such_job", "there is no such job")
     return int(text)
 
@@ -128,6 +131,18 @@ def cursor_in(form: Form, kind: Any) -> Any:
     """
     text = form.text("cursor")
     return decoded_cursor(text, kind) if text else None
+
+
+def attributes_in(form: Form, example: str) -> tuple[tuple[str, str], ...]:
+    """Return the attributes in the fields `attribute`, such as `example`.
+
+    Raises:
+        Problem: 422 for another text.
+    """
+    given = [text.strip().partition("=") for text in form.texts("attribute") if text.strip()]
+    if not all(name and separator for name, separator, _ in given):
+        raise invalid("Attribute", f"enter a name and a value, such as {example}")
+    return tuple((name, value) for name, _, value in given)
 
 
 def choices_of(names: Sequence[str]) -> Sequence[tuple[str, str]]:

@@ -54,12 +54,8 @@ class Parameters:
     def time(self, name: str) -> datetime | None:
         """A time. Without an offset it is in UTC."""
         text = self.text(name)
-        if text is None:
-            return None
         try:
-            moment = datetime.fromisoformat(text)
-            # In a query, the plus of an offset that was not encoded is a space.
-            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            return None if text is None else moment_of(text)
         except (ValueError, OverflowError):
             raise _invalid(name, "a time such as 2026-01-31T08:00:00Z") from None
 
@@ -68,7 +64,7 @@ class Parameters:
         text = self.text("limit")
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
+        if not (is_number(text, 9) and 1 <= int(text) <= most):
             raise _invalid("limit", f"a whole number from 1 to {most:,}")
         return int(text)
 
@@ -76,6 +72,22 @@ class Parameters:
         """The parameter `cursor`, as `cursor_of` made it of a value of this type, or None if it is not given."""
         text = self.text("cursor")
         return None if text is None else decoded_cursor(text, kind)
+
+
+def moment_of(text: str) -> datetime:
+    """Return a time in UTC. In a query, the plus of an offset that was not encoded is a space.
+
+    Raises:
+        ValueError: It is no time.
+        OverflowError: It is out of range.
+    """
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def is_number(text: str, digits: int = 18) -> bool:
+    """Return whether a text is a whole number of at most these digits. The default fits an ID in PostgreSQL."""
+    return text.isascii() and text.isdigit() and len(text) <= digits
 
 
 def decoded_cursor(text: str, kind: Any) -> Any:

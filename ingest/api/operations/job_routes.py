@@ -12,7 +12,7 @@ from ingest.api.documentation.documentation import TEXT, Documentation, Paramete
 from ingest.api.documentation.operations_documentation import paging
 from ingest.api.http.downloads import download
 from ingest.api.http.json_responses import JSON, json_response
-from ingest.api.http.parameters import Parameters, cursor_of
+from ingest.api.http.parameters import Parameters, cursor_of, is_number
 from ingest.api.http.problems import Problem, failure
 from ingest.api.http.reading import reader_of
 from ingest.api.http.requests import BodyLimits, json_body
@@ -34,8 +34,7 @@ from ingest.store.job_output import JobOutput
 from ingest.store.jobs import Jobs
 
 _LIMIT, _MOST = 100, 500
-_LONGEST_ID = 18
-_BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**_LONGEST_ID)]
+_BeforeJob = Annotated[int, msgspec.Meta(ge=1, lt=10**18)]
 _UNKNOWN = "job_not_found", "there is no job with this number"
 _Change = Callable[[Jobs, Job, str], Awaitable[Job]]
 
@@ -194,7 +193,7 @@ async def page_of(
 def number(request: web.Request, name: str, unknown: tuple[str, str]) -> int:
     """Return the number in the path. Raises the failure of an unknown one if it is no number."""
     text = request.match_info[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
+    if not is_number(text):
         raise failure(*unknown)
     return int(text)
 

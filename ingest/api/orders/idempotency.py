@@ -11,9 +11,8 @@ from hashlib import blake2b
 
 from multidict import MultiMapping
 
-from ingest.api.http.failures import busy
+from ingest.api.http.failures import as_problems, busy
 from ingest.api.http.problems import Problem
-from ingest.api.orders.queueing import as_queue_problems
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
@@ -74,7 +73,7 @@ class Idempotency:
         Raises:
             Problem: 409, 422, or an error of the work.
         """
-        with as_queue_problems():
+        with as_problems():
             begun = await self.calls.begin(name)
             if isinstance(begun, Done):
                 if begun.fingerprint != await fingerprint():

@@ -1,21 +1,16 @@
-"""Enqueues orders for a route, and turns errors into problems."""
+"""Enqueues orders for a route."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from ingest.api.documentation.documentation import object_schema
-from ingest.api.http.failures import as_problems, busy
+from ingest.api.http.failures import as_problems
 from ingest.api.http.json_responses import json_response
-from ingest.api.http.problems import Problem
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.operations.control.producer_admission import ProducerAdmission
-from ingest.queue.produce.producer import BacklogFull, Producer
-from ingest.queue.produce.producer_errors import IdempotencyKeyReused, SourcePaused
+from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import Orders
-from ingest.queue.redis.connection import QueueFull
 from ingest.telemetry.shared_metrics import Counter
 
 # The schema of a 202.
@@ -54,28 +49,11 @@ class Queueing:
             Problem: 422, 429 or 503.
             InvalidOrderId: If an ID is not valid. Then nothing was sent.
         """
-        with as_queue_problems():
+        with as_problems():
             await self.admission.admit(self.source)
             accepted = await self.producer.try_announce(orders, idempotency_key=key, express=express)
         self.accepted.inc(accepted.accepted)
         return accepted
-
-
-@contextmanager
-def as_queue_problems() -> Iterator[None]:
-    """Turn the errors of enqueueing into problems."""
-    with as_problems():
-        try:
-            yield
-        except IdempotencyKeyReused as error:
-            # The status of the draft for another payload under a known key.
-            raise Problem(422, "idempotency_key_reused", "the Idempotency-Key was used for another payload") from error
-        except SourcePaused as error:
-            raise busy(503, "source_paused", str(error), error.retry_after) from error
-        except BacklogFull as error:
-            raise busy(429, "backlog_full", str(error), error.retry_after) from error
-        except QueueFull as error:
-            raise busy(429, "queue_full", "the queue is out of memory", error.retry_after) from error
 
 
 def accepted_response(accepted: Accepted) -> web.Response:

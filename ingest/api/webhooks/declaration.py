@@ -9,23 +9,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ingest.domain.toml_errors import Keys
+from ingest.domain.toml_errors import TableProblem
 
 Profile = Literal["standard", "shopify", "stripe", "woocommerce", "bigcommerce", "hmac"]
 
 
-class WebhookError(ValueError):
-    """A webhook that cannot be used.
-
-    Attributes:
-        keys: Where in the file, from its top.
-        problem: The error, never a secret.
-    """
-
-    def __init__(self, problem: str, keys: Keys = ()) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.keys = keys
+class WebhookError(TableProblem):
+    """A webhook that cannot be used."""
 
 
 @contextmanager

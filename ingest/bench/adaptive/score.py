@@ -73,10 +73,10 @@ def compare(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> list[Run]:
     return runs
 
 
-def score(seed: int, scenarios: Sequence[Scenario] = SCENARIOS) -> Findings:
+def score(seed: int) -> Findings:
     """Compare the limits in a table for each scenario and a chart."""
-    runs = compare(seed, scenarios)
-    by_name = {scenario.name: [run for run in runs if run.scenario is scenario] for scenario in scenarios}
+    runs = compare(seed)
+    by_name = {scenario.name: [run for run in runs if run.scenario is scenario] for scenario in SCENARIOS}
     return Findings(
         name="adaptive",
         settings={"seed": seed, "most": MOST},

@@ -101,14 +101,9 @@ def _show_plan(found: "Sequence[SourcePause]", *, as_json: bool) -> None:
 
 
 def _as_object(pause: "Pause") -> dict[str, object]:
-    return {
-        "since": pause.since.isoformat(),
-        "until": None if pause.until is None else pause.until.isoformat(),
-        "by": pause.by,
-        "reason": pause.reason,
-        "rejects_orders": pause.rejects_orders,
-        "holds_polls": pause.holds_polls,
-    }
+    from ingest.operations.control.pauses import recorded
+
+    return {"since": pause.since.isoformat(), "by": pause.by, **recorded(pause)}
 
 
 def _options(names: "Sequence[str]") -> str:

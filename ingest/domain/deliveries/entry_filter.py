@@ -48,7 +48,3 @@ def _field(fields: Mapping[bytes, bytes], name: str) -> str | None:
     if raw is None and name.encode() == ORIGIN:
         raw = fields.get(FORMER_ORIGIN)
     return None if raw is None else raw.decode(errors="backslashreplace")
-
-
-NO_FILTER = EntryFilter()
-"""Matches every entry."""

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from random import Random
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 from aiohttp import web
@@ -133,9 +133,7 @@ class SimulatedShop:
         """Return all routes, with those that control the shop."""
         return [*self._control.routes(), *self.kind.routes()]
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self._running.aclose()
 

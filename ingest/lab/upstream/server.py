@@ -5,7 +5,6 @@ import errno
 import secrets
 import ssl
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from ingest.domain.errors import UserError
@@ -84,9 +83,7 @@ class SimulatedApi:
         self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop immediately, and drop requests in flight like a server that crashes."""
         self._server.close()
         self._wheel.stop()

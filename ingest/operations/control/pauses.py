@@ -92,7 +92,7 @@ async def pause(
         earlier = before.pause_of(source, now)
         # The source has been paused since then.
         pauses[source] = new if earlier is None else msgspec.structs.replace(new, since=earlier.since)
-        async with audited_control(access.audit_log(source), actor, PAUSE, _selection(pauses[source]), 1):
+        async with audited_control(access.audit_log(source), actor, PAUSE, recorded(pauses[source]), 1):
             await access.record.set_pauses({source: pauses[source]})
     return pauses
 
@@ -126,10 +126,11 @@ def shown(pause: Pause | None, now: datetime) -> ShownPause | None:
         return None
     left = None if pause.until is None else round(max(0.0, (pause.until - now).total_seconds()), 1)
     lasted = round(max(0.0, (now - pause.since).total_seconds()), 1)
-    return ShownPause(**_selection(pause), since=pause.since.isoformat(), by=pause.by, lasted=lasted, left=left)
+    return ShownPause(**recorded(pause), since=pause.since.isoformat(), by=pause.by, lasted=lasted, left=left)
 
 
-def _selection(pause: Pause) -> dict[str, Any]:
+def recorded(pause: Pause) -> dict[str, Any]:
+    """Return the parts of a pause that the operator has chosen, as the audit log records them."""
     return {
         "until": None if pause.until is None else pause.until.isoformat(),
         "reason": pause.reason,

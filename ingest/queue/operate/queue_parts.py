@@ -121,6 +121,27 @@ class QueueParts(Generic[_Part]):
         return self._parts.get(queue) or self._make(queue, queue.removeprefix(layout.queue))
 
 
+class PartitionedEntries(Generic[_Part]):
+    """Entries of a queue, by its partitions.
+
+    Args:
+        client: connection to Redis.
+        parts: the entries of each partition.
+    """
+
+    def __init__(self, client: Redis, parts: QueueParts[_Part]) -> None:
+        self._client = client
+        self._parts = parts
+
+    async def by_queue(self) -> Mapping[str, _Part]:
+        """The entries of each partition."""
+        return await self._parts.oldest_first()
+
+    async def reached(self, call: Callable[[_Part], Awaitable[_Result]]) -> Reached[_Part, _Result]:
+        """Call the entries of each partition whose server can be used. See `QueueParts.reached`."""
+        return await self._parts.reached(self._client, call)
+
+
 def layout_reader(client: Redis, queue: str) -> ReadLayout:
     """Read the partitions of a queue at each call, and change nothing."""
 

@@ -70,26 +70,14 @@ class Done:
 class IdempotentCalls:
     """The calls of one queue.
 
-    A call may take `lease` seconds unless it is extended. Its answer is kept for `lifetime` seconds, in the partition to which
+    A call may take `LEASE` seconds unless it is extended. Its answer is kept for `LIFETIME` seconds, in the partition to which
     its name belongs. After a change of the number of partitions, a repeated call may be made again.
     """
 
-    def __init__(
-        self,
-        client: Redis,
-        queue: str,
-        *,
-        partitions: int = 1,
-        lease: float = LEASE,
-        lifetime: float = LIFETIME,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, client: Redis, queue: str, *, partitions: int = 1) -> None:
         self._layout = FollowedLayout(client, queue, partitions)
-        self._lease = round(lease * 1000)
-        self._lifetime = round(lifetime * 1000)
         self._begin = load(client, "call_begin")
         self._end = load(client, "call_end")
-        self._clock = clock
         # The tokens of calls that ended without a reply of Redis, which may still count them as in progress.
         self._left: OrderedDict[str, str] = OrderedDict()
 
@@ -104,7 +92,7 @@ class IdempotentCalls:
         record = f"{Keys.of(layout.queue_of_order(name)).records}call:{name}"
         token = self._left.pop(name, None) or secrets.token_hex(8)
         call = Begun(name, token, record)
-        reply = await self._sent(call, self._begin, call.token, self._lease)
+        reply = await self._sent(call, self._begin, call.token, round(LEASE * 1000))
         match reply:
             case [b"begun"]:
                 return call
@@ -118,13 +106,13 @@ class IdempotentCalls:
     @translating
     async def extend(self, call: Begun) -> None:
         """Renew the lease of a call that takes long."""
-        await self._end([call.record], [call.token, self._lease, ""])
+        await self._end([call.record], [call.token, round(LEASE * 1000), ""])
 
     @translating
     async def end(self, call: Begun, fingerprint: str, answer: tuple[int, int]) -> None:
         """End a call, and keep its answer."""
         record = f"done {fingerprint} {answer[0]} {answer[1]}"
-        await self._sent(call, self._end, call.token, self._lifetime, record)
+        await self._sent(call, self._end, call.token, round(LIFETIME * 1000), record)
 
     @translating
     async def forget(self, call: Begun) -> None:
@@ -136,12 +124,12 @@ class IdempotentCalls:
 
         If it fails again, the next beginning of the call is this attempt's.
         """
-        started = self._clock()
+        started = time.monotonic()
         try:
             try:
                 return await self._send(call, script, arguments)
             except QueueUnavailable as error:
-                if isinstance(error, QueueFull | QueueRefused) or self._clock() - started > _SOON:
+                if isinstance(error, QueueFull | QueueRefused) or time.monotonic() - started > _SOON:
                     raise
                 return await self._send(call, script, arguments)
         except QueueUnavailable:

@@ -6,7 +6,6 @@ call starts this thread. A forked process starts its own thread with its own con
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Self
 
 from ingest.domain.deliveries.accepted import Accepted, Durability
@@ -60,9 +59,7 @@ class SyncProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def enqueue(

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from ingest.domain.toml_errors import Keys
+from ingest.domain.toml_errors import Keys, TableProblem
 from ingest.settings.kinds.key_values import FROM_FILE, KIND, KeyValues, suffixes
 from ingest.settings.kinds.kind_file import CredentialForm, Kind, kind_names, load_kind
 from ingest.settings.names import UPSTREAM
-from ingest.settings.source_values import TOP_KEYS, WEBHOOK, TableProblem
+from ingest.settings.source_values import TOP_KEYS, WEBHOOK
 
 
 class Expanded(NamedTuple):

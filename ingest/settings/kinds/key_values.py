@@ -4,9 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.domain.toml_errors import Keys
+from ingest.domain.toml_errors import Keys, TableProblem
 from ingest.settings.kinds.kind_file import Kind, KindKey
-from ingest.settings.source_values import TableProblem
 
 KIND = "kind"
 FROM_FILE = "_file"

@@ -18,8 +18,6 @@ from ingest.store.connections.connection import connect
 from ingest.store.connections.translation import translated
 from ingest.store.migrating import LOCK_SECONDS, migrating_alone, run_in_transaction
 
-MOST_PARTITIONS = 256
-"""A statement that reads all partitions locks each of them."""
 PARTITION_KEY = "HASH (source, order_id)"
 _BATCH = 5000
 # About half an hour, because copying again may take longer.

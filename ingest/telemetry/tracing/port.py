@@ -81,14 +81,12 @@ def tracing_by(tracing: Tracing) -> Iterator[None]:
 
 
 @contextmanager
-def child_span(
-    tracing: Tracing | None, name: str, parent: str | None, kind: Kind = "internal"
-) -> Iterator[Span | None]:
+def child_span(tracing: Tracing | None, name: str, parent: str | None) -> Iterator[Span | None]:
     """Record the block as a span, if its parent is sampled."""
     if tracing is None or parent is None or not is_sampled(parent):
         yield None
         return
-    span = tracing.start(name, kind, parent)
+    span = tracing.start(name, "internal", parent)
     try:
         yield span
     except BaseException as error:

@@ -15,7 +15,6 @@ from ingest.domain.operating.audited_operation import AuditFilter
 from ingest.store.audit_reading import audited_operations
 
 _LIMIT = 100
-_LONGEST_SELECTION = 300
 
 
 class AuditPages(Pages):

@@ -1,6 +1,7 @@
 """Drains worker processes, and undoes it, after a preview. Changes the log level of workers."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from aiohttp import web
 
@@ -10,6 +11,9 @@ from ingest.api.console.parts import Pages
 from ingest.api.operations.concerned_sources import require_all
 from ingest.domain.operating.controls import ALL_HOSTS, LOG_LEVELS
 from ingest.operations.control import controls
+from ingest.operations.control.control_access import ControlAccess
+
+_Change = Callable[[ControlAccess, str, str], Awaitable[Sequence[controls.WorkerProcess]]]
 
 
 class DrainingPages(Pages):
@@ -34,23 +38,20 @@ class DrainingPages(Pages):
         )
 
     async def _drain(self, visit: Visit) -> web.StreamResponse:
-        self._require_all(visit)
-        target = visit.form.text("target")
-        try:
-            found = await controls.drain(self._access, target, visit.caller.name, visit.form.text("reason"))
-        except controls.NoSuchProcess as error:
-            return self._frame.redirect(visit, "/workers", str(error), is_error=True)
-        message = f"{target}: {_counted(len(found))} begin no more orders. They do not end."
-        return self._frame.redirect(visit, "/workers", message)
+        changing = partial(controls.drain, reason=visit.form.text("reason"))
+        return await self._changed(visit, changing, "begin no more orders. They do not end.")
 
     async def _undrain(self, visit: Visit) -> web.StreamResponse:
+        return await self._changed(visit, controls.undrain, "begin orders again.")
+
+    async def _changed(self, visit: Visit, change: _Change, effect: str) -> web.StreamResponse:
         self._require_all(visit)
         target = visit.form.text("target")
         try:
-            found = await controls.undrain(self._access, target, visit.caller.name)
+            found = await change(self._access, target, visit.caller.name)
         except controls.NoSuchProcess as error:
             return self._frame.redirect(visit, "/workers", str(error), is_error=True)
-        return self._frame.redirect(visit, "/workers", f"{target}: {_counted(len(found))} begin orders again.")
+        return self._frame.redirect(visit, "/workers", f"{target}: {_counted(len(found))} {effect}")
 
     async def _log_level(self, visit: Visit) -> web.StreamResponse:
         self._require_all(visit)

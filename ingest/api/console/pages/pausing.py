@@ -1,12 +1,13 @@
 """Pauses and resumes sources, and changes the limits of a running source, each after a preview."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from aiohttp import web
 
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import Page, Visit
-from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in, sources_in
+from ingest.api.console.inputs import count_in, inputs_of, invalid, number_in, source_in, sources_in
 from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.operations.concerned_sources import require_quota
@@ -20,22 +21,16 @@ class PausingPages(Pages):
     def pages(self) -> Sequence[Page]:
         """See `Pages`."""
         return [
-            Page("GET", "/sources/pause", self._preview_pause, "pause"),
+            Page("GET", "/sources/pause", partial(self._preview, "pausing/pause.html"), "pause"),
             Page("POST", "/sources/pause", self._pause, "pause"),
-            Page("GET", "/sources/resume", self._preview_resume, "resume"),
+            Page("GET", "/sources/resume", partial(self._preview, "pausing/resume.html"), "resume"),
             Page("POST", "/sources/resume", self._resume, "resume"),
             Page("GET", "/sources/tune", self._preview_tune, "tune"),
             Page("POST", "/sources/tune", self._tune, "tune"),
             Page("POST", "/sources/tune/reset", self._reset, "tune.reset"),
         ]
 
-    async def _preview_pause(self, visit: Visit) -> web.StreamResponse:
-        return await self._preview(visit, "pausing/pause.html")
-
-    async def _preview_resume(self, visit: Visit) -> web.StreamResponse:
-        return await self._preview(visit, "pausing/resume.html")
-
-    async def _preview(self, visit: Visit, template: str) -> web.StreamResponse:
+    async def _preview(self, template: str, visit: Visit) -> web.StreamResponse:
         names = sources_in(visit, inputs_of(visit), self._access.sources)
         found = await pauses.preview(self._access, names)
         return self._frame.render(visit, template, sources=found)
@@ -64,15 +59,9 @@ class PausingPages(Pages):
 
     async def _tune(self, visit: Visit) -> web.StreamResponse:
         source = self._tuned_in(visit, visit.form)
-        concurrency = number_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
+        concurrency = count_in(visit.form, "concurrency", "Concurrency", 1, 10_000)
         rate = number_in(visit.form, "rate", "Rate", 0.001, 1_000_000)
-        tuned = await controls.tune(
-            self._access,
-            source,
-            visit.caller.name,
-            concurrency=None if concurrency is None else int(concurrency),
-            rate=rate,
-        )
+        tuned = await controls.tune(self._access, source, visit.caller.name, concurrency=concurrency, rate=rate)
         changed = [f"concurrency {tuned.concurrency}"] if tuned.concurrency is not None else []
         changed += [f"rate {tuned.rate:g}/s"] if tuned.rate is not None else []
         return self._back(visit, [source], f"Workers follow within two seconds: {' and '.join(changed)}.")

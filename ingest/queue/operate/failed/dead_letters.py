@@ -6,8 +6,8 @@ the earlier partitions and pages are done and the others untouched.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from redis.asyncio import Redis
 
@@ -19,10 +19,8 @@ from ingest.domain.operating.jobs import JobKind
 from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.failed.partition_dead_letters import Change, PartitionDeadLetters, Survey
-from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
+from ingest.queue.operate.queue_parts import PartitionedEntries, Progress, QueueParts, Reached, ReadLayout
 from ingest.queue.operate.repeated_calls import RepeatedCalls
-
-_Result = TypeVar("_Result")
 
 
 class DeadLetterList(NamedTuple):
@@ -39,7 +37,7 @@ class DeadLetterList(NamedTuple):
     missing: Sequence[PartitionTrouble] = ()
 
 
-class DeadLetters:
+class DeadLetters(PartitionedEntries[PartitionDeadLetters]):
     """Searches and changes the dead letters of a queue. See `PartitionDeadLetters` for its errors and for `on_wait`."""
 
     def __init__(
@@ -51,23 +49,11 @@ class DeadLetters:
         on_wait: Callable[[str], None] = lambda _: None,
         assumed: Layout | None = None,
     ) -> None:
-        self._client = client
+        def part(queue: str, suffix: str) -> PartitionDeadLetters:
+            return PartitionDeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix)
+
+        super().__init__(client, QueueParts(layout, part, assumed=assumed))
         self._waiting = RepeatedCalls(on_wait).call
-        self._parts = QueueParts(
-            layout,
-            lambda queue, suffix: PartitionDeadLetters(client, queue, group=group, on_wait=on_wait, id_suffix=suffix),
-            assumed=assumed,
-        )
-
-    async def by_queue(self) -> Mapping[str, PartitionDeadLetters]:
-        """The dead letters of each partition."""
-        return await self._parts.oldest_first()
-
-    async def reached(
-        self, call: Callable[[PartitionDeadLetters], Awaitable[_Result]]
-    ) -> Reached[PartitionDeadLetters, _Result]:
-        """Call the dead letters of each partition whose server can be used. See `QueueParts.reached`."""
-        return await self._parts.reached(self._client, call)
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID, if there is one.

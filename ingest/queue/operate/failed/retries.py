@@ -5,9 +5,8 @@ repeated. If the process dies here, the earlier partitions and pages are done an
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from redis.asyncio import Redis
 
@@ -18,9 +17,7 @@ from ingest.domain.partitions import Layout
 from ingest.queue.layout.keys import DEFAULT_GROUP
 from ingest.queue.operate.failed.partition_dead_letters import Change, Survey
 from ingest.queue.operate.failed.partition_retries import PAGE, PartitionRetries, Position, RetryPage, RetrySurvey
-from ingest.queue.operate.queue_parts import Progress, QueueParts, Reached, ReadLayout
-
-_Result = TypeVar("_Result")
+from ingest.queue.operate.queue_parts import PartitionedEntries, Progress, QueueParts, ReadLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class TotalRetrySurvey(Survey[Mapping[str, str]]):
     parts: Mapping[str, RetrySurvey] = field(default_factory=dict)
 
 
-class Retries:
+class Retries(PartitionedEntries[PartitionRetries]):
     """The entries of a queue that wait for their next attempt.
 
     Methods raise `QueueUnavailable` when Redis cannot be used right now.
@@ -43,20 +40,10 @@ class Retries:
     def __init__(
         self, client: Redis, layout: ReadLayout, group: str = DEFAULT_GROUP, assumed: Layout | None = None
     ) -> None:
-        self._client = client
-        self._parts = QueueParts(
-            layout, lambda queue, suffix: PartitionRetries(client, queue, group, id_suffix=suffix), assumed=assumed
-        )
+        def part(queue: str, suffix: str) -> PartitionRetries:
+            return PartitionRetries(client, queue, group, id_suffix=suffix)
 
-    async def by_queue(self) -> Mapping[str, PartitionRetries]:
-        """The retries of each partition."""
-        return await self._parts.oldest_first()
-
-    async def reached(
-        self, call: Callable[[PartitionRetries], Awaitable[_Result]]
-    ) -> Reached[PartitionRetries, _Result]:
-        """Call the retries of each partition whose server can be used. See `QueueParts.reached`."""
-        return await self._parts.reached(self._client, call)
+        super().__init__(client, QueueParts(layout, part, assumed=assumed))
 
     async def count(self) -> int:
         """How many there are in the partitions that can be read."""

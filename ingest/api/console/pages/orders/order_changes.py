@@ -8,7 +8,7 @@ from aiohttp import web
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import ROOT, Page, Visit
 from ingest.api.console.inputs import inputs_of, invalid, source_in
-from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.pages.orders.chosen_orders import choose_source, filter_in
 from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.problems import Problem
@@ -59,17 +59,10 @@ class OrderChangePages(Pages):
             return await self._preview(
                 visit, "orders/erase.html", source, ids[:MOST_ORDERS], has_more=len(ids) > MOST_ORDERS
             )
-        choices = [(name, name) for name in names] if len(names) > 1 else []
         if selection.is_everything:
+            choices = [(name, name) for name in names] if len(names) > 1 else []
             return self._frame.render(visit, "orders/choose_erased.html", choices=choices)
-        return self._frame.render(
-            visit,
-            "orders/choose_source.html",
-            path="/orders/erase",
-            choices=choices,
-            values=values_of(selection),
-            criteria=described(selection),
-        )
+        return choose_source(self._frame, visit, "/orders/erase", names, selection)
 
     async def _preview_erase(self, visit: Visit) -> web.StreamResponse:
         source = source_in(visit, visit.form, self._sources)

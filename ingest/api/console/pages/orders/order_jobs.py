@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from aiohttp import web
 
-from ingest.api.console.forms import Form
 from ingest.api.console.frame import ROOT, Page, Visit
-from ingest.api.console.inputs import inputs_of, number_in, source_in
-from ingest.api.console.pages.orders.chosen_orders import described, filter_in, values_of
+from ingest.api.console.inputs import count_in, inputs_of, number_in, source_in
+from ingest.api.console.pages.orders.chosen_orders import choose_source, described, filter_in, values_of
 from ingest.api.console.parts import Pages
 from ingest.api.console.templating import url
 from ingest.api.http.reading import reader_of
@@ -34,39 +34,19 @@ class OrderJobPages(Pages):
     def pages(self) -> Sequence[Page]:
         """See `Pages`."""
         return [
-            Page("GET", "/orders/enqueue", self._preview_enqueue, "orders.enqueue"),
-            Page("POST", "/orders/enqueue", self._enqueue, "orders.enqueue"),
-            Page("GET", "/orders/remap", self._preview_remap, "orders.remap"),
-            Page("POST", "/orders/remap", self._remap, "orders.remap"),
+            Page(method, _path_of(kind), partial(respond, kind), kind.action)
+            for kind in (JobKind.ENQUEUE, JobKind.REMAP)
+            for method, respond in (("GET", self._preview), ("POST", self._start))
         ]
 
-    async def _preview_enqueue(self, visit: Visit) -> web.StreamResponse:
-        return await self._preview(visit, JobKind.ENQUEUE)
-
-    async def _preview_remap(self, visit: Visit) -> web.StreamResponse:
-        return await self._preview(visit, JobKind.REMAP)
-
-    async def _enqueue(self, visit: Visit) -> web.StreamResponse:
-        return await self._start(visit, JobKind.ENQUEUE)
-
-    async def _remap(self, visit: Visit) -> web.StreamResponse:
-        return await self._start(visit, JobKind.REMAP)
-
-    async def _preview(self, visit: Visit, kind: JobKind) -> web.StreamResponse:
+    async def _preview(self, kind: JobKind, visit: Visit) -> web.StreamResponse:
         form = inputs_of(visit)
         selection = filter_in(form)
         names = visit.permitted(sorted(self._sources))
         values = values_of(selection)
         if len(names) > 1 and not form.text("source"):
-            return self._frame.render(
-                visit,
-                "orders/choose_source.html",
-                path=_path_of(kind),
-                choices=[(name, name) for name in names],
-                values=values,
-                criteria=described(selection),
-            )
-        source = self._source_in(visit, form)
+            return choose_source(self._frame, visit, _path_of(kind), names, selection)
+        source = source_in(visit, form, self._sources)
         total = await self._count(source, selection)
         report = None
         if kind is JobKind.REMAP:
@@ -95,18 +75,15 @@ class OrderJobPages(Pages):
         except (TimeoutError, StoreTooSlow):
             return None
 
-    async def _start(self, visit: Visit, kind: JobKind) -> web.StreamResponse:
-        source = self._source_in(visit, visit.form)
-        total = number_in(visit.form, "total", "Total", 0, 1e12)
+    async def _start(self, kind: JobKind, visit: Visit) -> web.StreamResponse:
+        source = source_in(visit, visit.form, self._sources)
+        total = count_in(visit.form, "total", "Total", 0, 10**12)
         rate = number_in(visit.form, "rate", "Limit", 0.001, 1_000_000)
-        request = order_request(kind, filter_in(visit.form), total=None if total is None else int(total), rate=rate)
+        request = order_request(kind, filter_in(visit.form), total=total, rate=rate)
         connections = self._sources[source]
         added = await operations.start(connections.jobs, request, visit.caller.name)
         self._parts.runs.look()
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
-
-    def _source_in(self, visit: Visit, form: Form) -> str:
-        return source_in(visit, form, self._sources)
 
 
 def _path_of(kind: JobKind) -> str:

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import Page, Visit
-from ingest.api.console.inputs import job_id_in, number_in, source_in
+from ingest.api.console.inputs import count_in, job_id_in, number_in, source_in
 from ingest.api.console.pages.orders.chosen_orders import filter_in
 from ingest.api.console.pages.orders.order_changes import ids_in
 from ingest.api.console.parts import Pages
@@ -32,8 +32,8 @@ class OrderPreviewPages(Pages):
 
     async def _preview(self, visit: Visit) -> web.StreamResponse:
         connections = self._sources[source_in(visit, visit.form, self._sources)]
-        sample = number_in(visit.form, "sample", "Sample", 1, MOST_SAMPLE)
-        request = preview_request(_selection_in(visit.form), USUAL_SAMPLE if sample is None else int(sample))
+        sample = count_in(visit.form, "sample", "Sample", 1, MOST_SAMPLE) or USUAL_SAMPLE
+        request = preview_request(_selection_in(visit.form), sample)
         added = await operations.start(connections.jobs, request, visit.caller.name)
         return self._frame.redirect(visit, url("/jobs/show", id=added.id))
 

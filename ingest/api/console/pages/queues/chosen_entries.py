@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from ingest.api.console.forms import Form
-from ingest.api.console.inputs import invalid, time_in, time_value
+from ingest.api.console.inputs import attributes_in, invalid, time_in, time_value
 from ingest.domain.deliveries.entry_filter import EntryFilter
 from ingest.domain.deliveries.selection import InvalidSelection, Selection
 
@@ -43,7 +43,7 @@ class ChosenEntries:
             form.text("reason"),
             form.text("text"),
             form.text("shape"),
-            [_attribute(text) for text in form.texts("attribute") if text.strip()],
+            attributes_in(form, "origin=api"),
             time_in(form, "since", "From"),
             time_in(form, "until", "Before"),
         )
@@ -91,10 +91,3 @@ class ChosenEntries:
             ("Before", self.until),
         ]
         return [(label, value) for label, value in given if value]
-
-
-def _attribute(text: str) -> tuple[str, str]:
-    name, separator, value = text.strip().partition("=")
-    if not (name and separator):
-        raise invalid("Attribute", "enter a name and a value, such as origin=api")
-    return name, value

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ingest.api.console.forms import Form
 from ingest.api.console.frame import ROOT, Page, Visit
-from ingest.api.console.inputs import inputs_of, invalid, number_in, source_in
+from ingest.api.console.inputs import count_in, inputs_of, invalid, number_in, source_in
 from ingest.api.console.pages.queues.chosen_entries import ChosenEntries
 from ingest.api.console.pages.queues.entry_actions import ACTIONS, EntryAction
 from ingest.api.console.parts import Pages
@@ -73,13 +73,12 @@ class EntryChangePages(Pages):
 
 
 async def _request(entries: FailedEntries, kind: JobKind, form: Form, chosen: ChosenEntries) -> JobRequest:
-    total = number_in(form, "total", "Total", 0, 1e12)
     return await entry_request(
         entries,
         kind,
         chosen.selection(),
         newest=_newest_in(form.text("newest")),
-        total=None if total is None else int(total),
+        total=count_in(form, "total", "Total", 0, 10**12),
         rate=number_in(form, "rate", "Limit", 0.001, 1_000_000),
         file_format="csv" if form.text("format") == "csv" else "jsonl",
     )

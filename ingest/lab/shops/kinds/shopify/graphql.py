@@ -7,11 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.lab.shops.kinds.shopify.graphql_query import Arguments, Field, QueryError
+from ingest.lab.shops.kinds.shopify.graphql_query import Field, QueryError
 from ingest.lab.shops.list_page import ListPage, plain_page
-
-Resolver = Callable[[Arguments], Any]
-"""A value in a tree that depends on arguments."""
 
 _MOST = 250  # elements of a page
 _LINEAR = 10  # elements up to which the cost of a connection grows with each of them
