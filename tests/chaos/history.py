@@ -66,7 +66,7 @@ class History:
 
     async def note_end(self, stage: "Stage") -> None:
         """Add the rows, dead letters and lost entries after the run."""
-        connection = await asyncpg.connect(stage.servers.postgres_dsn)
+        connection = await asyncpg.connect(stage.postgres.dsn)
         try:
             for row in await connection.fetch(_ROWS):
                 self.note("rows", **row)

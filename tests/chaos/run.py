@@ -49,6 +49,7 @@ class Options:
         durability: of accepted orders.
         partitions: of each queue.
         features: the features of `chaos.stage.FEATURES` that the workers use.
+        only: the kinds of faults.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Options:
     durability: Durability = Durability.MEMORY
     partitions: int = 1
     features: tuple[str, ...] = ()
+    only: tuple[Kind, ...] = tuple(Kind)
 
 
 def run(options: Options) -> Report:
@@ -96,7 +98,7 @@ class _Run:
 
     async def play(self) -> Report:
         stage, options = self._stage, self._options
-        await check.prepare(stage.servers.postgres_dsn)
+        await check.prepare(stage.postgres.dsn)
         await stage.redis.attach()
         async with AsyncExitStack() as stack:
             self._redis = await stack.enter_async_context(control_client(stage.redis.straight_url))
@@ -151,7 +153,8 @@ class _Run:
         """Let all lanes go their way to their end."""
         faults = Faults(self._stage, self._orders, self._say)
         async with asyncio.TaskGroup() as lanes:
-            for lane in plan(self._options.seed, self._options.seconds, self._options.redis).values():
+            options = self._options
+            for lane in plan(options.seed, options.seconds, options.redis, options.only).values():
                 lanes.create_task(self._go(faults, lane))
             await asyncio.sleep(self._options.seconds)
 

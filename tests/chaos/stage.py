@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
-from crash.power import POWERED, noting
+from crash.power import POWERED, with_clock
 from proxy import Proxy
 
 from chaos.cluster_side import ClusterSide
+from chaos.disk import disk
 from chaos.history import History
 from chaos.plan import RedisKind
 from chaos.redis_side import RedisSide, by_way_of, program
@@ -34,7 +35,7 @@ from ingest.bench.certificate import Certificate
 from ingest.domain.partitions import Layout
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.lab.commands import Command
-from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
+from ingest.lab.servers import POSTGRES_DURABLE, VALKEY_DURABLE, PostgresServer, ValkeyServer
 from ingest.lab.watchdog import Watchdog
 from ingest.queue.layout.keys import Keys
 
@@ -130,7 +131,7 @@ class Stage:
     """
 
     home: Path
-    servers: EmbeddedServers
+    postgres: PostgresServer
     redis: RedisSide
     postgres_proxy: Proxy
     processes: int
@@ -155,7 +156,7 @@ class Stage:
                 **SETTINGS,
                 "INGEST_PARTITIONS": str(partitions),
                 "INGEST_REDIS_URL": self.redis.url,
-                "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.servers.postgres_dsn),
+                "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.postgres.dsn),
             }
         )
         migrate = self._start("migrate", log="migrate")
@@ -245,7 +246,8 @@ class Stage:
             home=self.logs,
             watchdog=self._watchdog,
             # The commands get the path of this source tree, and no other variable of the environment.
-            environment={name: os.environ[name] for name in (_TREE,) if name in os.environ},
+            environment={name: os.environ[name] for name in (_TREE,) if name in os.environ}
+            | (with_clock(self.logs / f"{log}.clock") if POWERED else {}),
         )
         self._commands.callback(command.kill)
         return command
@@ -318,16 +320,19 @@ def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind
         redis_server: the program to use for Redis, by default the embedded Valkey.
         redis_kind: how Redis runs.
     """
-    options = {**VALKEY_DURABLE, **OPTIONS, "repl-diskless-sync-delay": "0"}
+    home.mkdir(mode=0o711)  # PostgreSQL runs as another user
     with ExitStack() as stack:
-        servers = stack.enter_context(embedded_servers(directory=home, durable=True, valkey_options=options))
+        stack.enter_context(disk(home / "disk"))
+        postgres = stack.enter_context(PostgresServer(home / "disk" / "postgres", settings=POSTGRES_DURABLE))
         redis: RedisSide
         match redis_kind:
             case RedisKind.STANDALONE:
-                binary = program(redis_server).binary
+                options = {**VALKEY_DURABLE, **OPTIONS, "repl-diskless-sync-delay": "0"}
+                for name in ("redis", "replica"):
+                    stack.enter_context(disk(home / name))
+                binary = program(redis_server, home).binary
                 primary, replica = (
-                    ValkeyServer(place, binary=noting(binary, place) if POWERED else binary, options=options)
-                    for place in (home / "redis", home / "replica")
+                    ValkeyServer(home / name, binary=binary, options=options) for name in ("redis", "replica")
                 )
                 stack.enter_context(primary)
                 redis = stack.enter_context(StandaloneSide.open(primary, replica))
@@ -337,8 +342,8 @@ def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind
                 redis = stack.enter_context(ClusterSide.open(home / "cluster", redis_server))
             case _:
                 assert_never(redis_kind)
-        (home / "logs").mkdir()
-        postgres_proxy = stack.enter_context(Proxy(servers.postgres.port))
+        (home / "logs").mkdir(mode=0o700)
+        postgres_proxy = stack.enter_context(Proxy(postgres.port))
         watchdog = stack.enter_context(Watchdog())
         commands = stack.enter_context(ExitStack())
-        yield Stage(home, servers, redis, postgres_proxy, processes, commands, watchdog)
+        yield Stage(home, postgres, redis, postgres_proxy, processes, commands, watchdog)
