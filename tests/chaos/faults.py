@@ -13,13 +13,14 @@ from crash.power import cut_unsynced, set_clock
 from proxy import Proxy
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from releases import kept
 from support import eventually
 
 from chaos.disk import fill, free
-from chaos.plan import OF_ONE_SHOP, Fault, Kind
+from chaos.plan import LAST_RELEASE, OF_ONE_SHOP, Fault, Kind
 from chaos.producer import Orders
 from chaos.redis_side import Place
-from chaos.stage import GROUP, Shop, Stage, WorkerCommand
+from chaos.stage import GROUP, THIS_RELEASE, Shop, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import control_client
@@ -69,6 +70,7 @@ class Faults:
             Kind.KILL_COMMAND: self._kill_command,
             Kind.KILL_SUPERVISOR: self._kill_supervisor,
             Kind.REPLACE_COMMAND: self._replace_command,
+            Kind.LAST_RELEASE: self._use_last_release,
             Kind.FREEZE_PROCESS: self._freeze_process,
             Kind.WORKER_CLOCK: lambda fault: self._set_clock(_pick(stage.workers, fault).log, fault),
             Kind.REDIS_TERM: lambda fault: self._at_primary(
@@ -156,9 +158,18 @@ class Faults:
         ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
 
+    async def _use_last_release(self, fault: Fault) -> str:
+        release = await asyncio.to_thread(kept.unpack, self._stage.home / LAST_RELEASE)
+        there = await self._replace(self._choose_command(fault), release)
+        await asyncio.sleep(fault.seconds)
+        command = self._stage.workers.pop()
+        return f"{there}, and {await self._replace(command)}"
+
     async def _replace_command(self, fault: Fault) -> str:
-        command = self._choose_command(fault)
-        other = self._stage.start_worker()
+        return await self._replace(self._choose_command(fault))
+
+    async def _replace(self, command: WorkerCommand, release: Mapping[str, str] = THIS_RELEASE) -> str:
+        other = self._stage.start_worker(release)
         command.ask_to_stop()
         ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"

@@ -15,6 +15,8 @@ from crash.power import POWERED
 
 from chaos.disk import CAN_FILL
 
+LAST_RELEASE = "last-release"
+"""The feature that workers of the last release take part in."""
 SHORT_RUN = 120.0
 # The last faults are lifted this long before the end, so that the run is seen at work once more.
 _QUIET = 2.0
@@ -35,6 +37,7 @@ class Kind(StrEnum):
     KILL_COMMAND = "kill -9 a worker command, supervisor and all"
     KILL_SUPERVISOR = "kill -9 a supervisor alone"
     REPLACE_COMMAND = "SIGTERM a worker command, and start another"
+    LAST_RELEASE = "replace a worker command by the last release for a while"
     FREEZE_PROCESS = "freeze a worker process beyond its lease"
     WORKER_CLOCK = "the clock of a worker command is wrong"
     REDIS_TERM = "restart Redis by SIGTERM"
@@ -83,6 +86,7 @@ SECONDS = {
     Kind.KILL_COMMAND: (0.5, 3.0),
     Kind.KILL_SUPERVISOR: (0.0, 0.0),
     Kind.REPLACE_COMMAND: (0.0, 0.0),
+    Kind.LAST_RELEASE: (4.0, 40.0),
     Kind.FREEZE_PROCESS: (8.0, 15.0),
     Kind.WORKER_CLOCK: (2.0, 30.0),
     Kind.REDIS_TERM: (0.2, 3.0),
@@ -149,7 +153,14 @@ LANES = (
     Lane("processes", (Kind.KILL_PROCESS,), (10.0, 20.0), (5.0, 10.0)),
     Lane(
         "commands",
-        (Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR, Kind.REPLACE_COMMAND, Kind.FREEZE_PROCESS, Kind.WORKER_CLOCK),
+        (
+            Kind.KILL_COMMAND,
+            Kind.KILL_SUPERVISOR,
+            Kind.REPLACE_COMMAND,
+            Kind.LAST_RELEASE,
+            Kind.FREEZE_PROCESS,
+            Kind.WORKER_CLOCK,
+        ),
         (8.0, 20.0),
         (2.0, 5.0),
     ),
@@ -163,6 +174,7 @@ GROUPS = {
     "worker kills": (Kind.KILL_PROCESS, Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR),
     "worker freezes": (Kind.FREEZE_PROCESS,),
     "worker commands replaced": (Kind.REPLACE_COMMAND,),
+    "mixed releases": (Kind.LAST_RELEASE,),
     "Redis restarts": (Kind.REDIS_TERM, Kind.REDIS_KILL),
     "power failures": (Kind.REDIS_POWER,),
     "full disks": (Kind.REDIS_FULL, Kind.POSTGRES_FULL),
@@ -217,17 +229,18 @@ class Fault:
     choice: float
 
 
-def kinds_with(redis: RedisKind) -> list[Kind]:
-    """The kinds of faults that occur when Redis runs like this."""
-    return [kind for kind in Kind if redis in _ONLY_WITH.get(kind, {redis})]
+def kinds_with(redis: RedisKind, features: Collection[str] = ()) -> list[Kind]:
+    """The kinds of faults that occur when Redis runs like this, and the run has these features."""
+    return [
+        kind
+        for kind in Kind
+        if redis in _ONLY_WITH.get(kind, {redis}) and (kind != Kind.LAST_RELEASE or LAST_RELEASE in features)
+    ]
 
 
-def plan(
-    seed: int, seconds: float, redis: RedisKind = RedisKind.STANDALONE, only: Collection[Kind] = tuple(Kind)
-) -> dict[str, list[Fault]]:
-    """The faults of a run, by lane, in their order, of these kinds only."""
-    possible = {*kinds_with(redis)} & {*only}
-    lanes = [replace(lane, kinds=tuple(kind for kind in lane.kinds if kind in possible)) for lane in LANES]
+def plan(seed: int, seconds: float, kinds: Collection[Kind]) -> dict[str, list[Fault]]:
+    """The faults of a run with these kinds, by lane, in their order."""
+    lanes = [replace(lane, kinds=tuple(kind for kind in lane.kinds if kind in kinds)) for lane in LANES]
     return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in lanes if lane.kinds}
 
 

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from chaos import account, check
 from chaos.faults import STOP_SECONDS, Faults
 from chaos.left import left
-from chaos.plan import Fault, Kind, RedisKind, plan
+from chaos.plan import Fault, Kind, RedisKind, kinds_with, plan
 from chaos.producer import Announcer
 from chaos.report import Report
 from chaos.stage import FEATURES, Stage, open_stage
@@ -154,7 +154,8 @@ class _Run:
         faults = Faults(self._stage, self._orders, self._say)
         async with asyncio.TaskGroup() as lanes:
             options = self._options
-            for lane in plan(options.seed, options.seconds, options.redis, options.only).values():
+            kinds = {*kinds_with(options.redis, options.features)} & {*options.only}
+            for lane in plan(options.seed, options.seconds, kinds).values():
                 lanes.create_task(self._go(faults, lane))
             await asyncio.sleep(self._options.seconds)
 

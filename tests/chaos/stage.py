@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
@@ -22,11 +23,12 @@ import aiohttp
 import psutil
 from crash.power import POWERED, with_clock
 from proxy import Proxy
+from releases import kept
 
 from chaos.cluster_side import ClusterSide
 from chaos.disk import disk
 from chaos.history import History
-from chaos.plan import RedisKind
+from chaos.plan import LAST_RELEASE, RedisKind
 from chaos.redis_side import RedisSide, by_way_of, program
 from chaos.sentinel_side import SentinelSide
 from chaos.standalone_side import StandaloneSide
@@ -61,6 +63,7 @@ FEATURES: dict[str, dict[str, str | int]] = {
     "quota": {"rate": 400, "concurrency": 60},
     "bulk": {"bulk_size": 20},
     "https": {},
+    LAST_RELEASE: {},
 }
 # The faults of the API on a usual day, none of which is the fault of an order.
 USUAL = {
@@ -77,6 +80,7 @@ USUAL = {
 _CURRENCIES = ("GBP", "EUR", "NOK")
 _TIMEOUT = 60.0
 _TREE = "PYTHONPATH"
+THIS_RELEASE: Mapping[str, str] = MappingProxyType({})
 
 
 class WorkerCommand(Command):
@@ -159,6 +163,9 @@ class Stage:
                 "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.postgres.dsn),
             }
         )
+        if LAST_RELEASE in features:
+            # As in production, where parts that only the last release needs are removed later.
+            self._start("migrate", log="migrate-last", release=kept.unpack(self.home / LAST_RELEASE)).finish()
         migrate = self._start("migrate", log="migrate")
         certificate = self._certificate() if "https" in features else None
         names = [f"shop-{number}" for number in range(1, sources + 1)] if sources > 1 else [UNNAMED]
@@ -200,10 +207,10 @@ class Stage:
                 lines.writelines(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
         return file
 
-    def start_worker(self) -> WorkerCommand:
-        """Start an additional worker command."""
+    def start_worker(self, release: Mapping[str, str] = THIS_RELEASE) -> WorkerCommand:
+        """Start an additional worker command, with the variables that select its release."""
         number = len(list(self.logs.glob("worker-*.log"))) + 1
-        command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
+        command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}", release=release)
         self.workers.append(command)
         return command
 
@@ -239,7 +246,7 @@ class Stage:
         folder.mkdir(mode=0o700)
         return Certificate.issue(folder)
 
-    def _start(self, *arguments: str, log: str) -> WorkerCommand:
+    def _start(self, *arguments: str, log: str, release: Mapping[str, str] = THIS_RELEASE) -> WorkerCommand:
         command = WorkerCommand(
             *arguments,
             log=self.logs / f"{log}.log",
@@ -247,6 +254,7 @@ class Stage:
             watchdog=self._watchdog,
             # The commands get the path of this source tree, and no other variable of the environment.
             environment={name: os.environ[name] for name in (_TREE,) if name in os.environ}
+            | dict(release)
             | (with_clock(self.logs / f"{log}.clock") if POWERED else {}),
         )
         self._commands.callback(command.kill)
