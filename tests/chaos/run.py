@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from redis.exceptions import RedisError
+from support import eventually
 
 from chaos import account, check
 from chaos.faults import STOP_SECONDS, Faults
@@ -188,6 +189,7 @@ class _Run:
 
     async def _stop_workers(self) -> None:
         for command in self._stage.workers:
+            await eventually(lambda command=command: command.children() or command.has_ended())
             command.ask_to_stop()
         for command in self._stage.workers:
             ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
