@@ -5,7 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from itertools import permutations
+from itertools import count, permutations
 from pathlib import Path
 from urllib.parse import quote
 
@@ -62,10 +62,10 @@ class ClusterSet:
         lines = {name.replace("_", "-"): value for name, value in options.items()}
         with ExitStack() as stack:
             watchdog = stack.enter_context(Watchdog())
+            numbers = count(1)
 
             def another() -> ClusterServer:
-                name = f"node-{secrets.token_hex(4)}"
-                node = ClusterServer(folder / name, kind, password, lines, network, watchdog)
+                node = ClusterServer(folder / f"node-{next(numbers)}", kind, password, lines, network, watchdog)
                 stack.callback(node.close)
                 return node
 

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from chaos.plan import RedisKind
+from chaos.plan import Kind, RedisKind
 from chaos.run import Options, run
 from chaos.stage import FEATURES
 from ingest.domain.deliveries.accepted import Durability
@@ -48,6 +48,14 @@ def main() -> int:
         default=[],
         help="also use this feature (repeatable)",
     )
+    parser.add_argument(
+        "--only",
+        type=lambda name: Kind[name.upper()],
+        action="append",
+        default=[],
+        metavar="FAULT",
+        help=f"only faults of this kind (repeatable): {', '.join(kind.name.lower() for kind in Kind)}",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep logs, data and history, also if all is well")
     given = parser.parse_args()
@@ -68,6 +76,7 @@ def main() -> int:
                     given.durability,
                     given.partitions,
                     tuple(given.features),
+                    tuple(given.only or Kind),
                 )
             )
     except KeyboardInterrupt:

@@ -33,12 +33,14 @@ def violations(folder: Path, rate: float | None = None) -> list[str]:
         rate: requests per second that the API of each shop allows, or None for any number.
     """
     events = {name: _read(folder / f"{name}.ndjson") for name in FILES}
-    accepted, announced = set[Key](), set[Key]()
+    accepted, announced, replicated = set[Key](), set[Key](), set[Key]()
     for event in events["announcements"]:
         orders = {(event["source"], order) for order in event["orders"]}
         announced |= orders
         accepted |= orders if event["accepted"] else set()
-    due = accepted - {_key(event) for event in events["unreplicated"]}
+        replicated |= orders if event["accepted"] and event.get("replicated") else set()
+    # A failover may lose an order, unless its producer has waited for a replica.
+    due = accepted - ({_key(event) for event in events["unreplicated"]} - replicated)
     served = {_key(event): event["content"] for event in events["documents"]}
     stored = {_key(event): event for event in events["final"]}
     dead = Counter(_key(event) for event in events["letters"])

@@ -142,7 +142,7 @@ async def find(stage: Stage, orders: Mapping[str, Orders], durability: Durabilit
     events = list(stage.events())
     return Findings(
         shops=shops,
-        elsewhere=await _elsewhere(stage.servers.postgres_dsn, list(shops)),
+        elsewhere=await _elsewhere(stage.postgres.dsn, list(shops)),
         redeliveries=_redeliveries(events),
         events=dict(Counter(event["event"] for event in events).most_common()),
         bugs=[_bug(event) for event in events if _is_bug(event)],
@@ -150,7 +150,7 @@ async def find(stage: Stage, orders: Mapping[str, Orders], durability: Durabilit
 
 
 async def _find_in(stage: Stage, shop: Shop, orders: Orders, durability: Durability) -> ShopFindings:
-    dsn, url = stage.servers.postgres_dsn, stage.redis.straight_url
+    dsn, url = stage.postgres.dsn, stage.redis.straight_url
     unreplicated = [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.stream]]
     unreplicated += [_order_id(entry.order) for keys in shop.partitions for entry in stage.written.lost[keys.express]]
     # A replica had every order of our producer before it was confirmed, unlike the entries of foreign producers.

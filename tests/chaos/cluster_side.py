@@ -12,8 +12,9 @@ from cluster_slots import move_slots, remove
 from proxy import Proxy
 from redis.crc import key_slot
 
+from chaos.disk import disk
 from chaos.plan import Fault, Kind
-from chaos.redis_side import OPTIONS_OF_REPLICATED, Place, Way, nat_options, pick, program
+from chaos.redis_side import OPTIONS_OF_REPLICATED, Place, Way, have_files, nat_options, pick, program
 from ingest.lab.servers import ValkeyServer
 
 # Seconds between the keys of a slot in migration.
@@ -35,7 +36,9 @@ class ClusterSide:
         """Start the nodes and the proxies."""
         folder.mkdir(mode=0o700)
         with ExitStack() as stack:
-            cluster = stack.enter_context(ClusterSet.open(program(binary), folder, **OPTIONS_OF_REPLICATED))
+            for number in range(1, 7):
+                stack.enter_context(disk(folder / f"node-{number}"))
+            cluster = stack.enter_context(ClusterSet.open(program(binary, folder), folder, **OPTIONS_OF_REPLICATED))
             proxies = {node.port: stack.enter_context(Proxy(node.port)) for node in cluster.nodes}
             yield cls(cluster, proxies)
 
@@ -56,10 +59,13 @@ class ClusterSide:
         await self._cluster.become_ready()
 
     async def primaries(self) -> Sequence[Place]:
-        return [Place(node, self._proxies[node.port]) for node in await self._cluster.primaries()]
+        """Without nodes that come and go."""
+        found = await self._cluster.primaries()
+        return [Place(node, self._proxies[node.port]) for node in found if node.port in self._proxies]
 
     async def heal(self) -> None:
         await self._cluster.settle()
+        await have_files(self._cluster.running)
 
     async def keepers(self) -> Sequence[ValkeyServer]:
         return [*await self._cluster.primaries(), *self._removed]

@@ -4,19 +4,23 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import psutil
+from crash.power import cut_unsynced, set_clock
 from proxy import Proxy
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from releases import kept
 from support import eventually
 
-from chaos.plan import OF_ONE_SHOP, Fault, Kind
+from chaos.disk import fill, free
+from chaos.plan import LAST_RELEASE, OF_ONE_SHOP, Fault, Kind
 from chaos.producer import Orders
 from chaos.redis_side import Place
-from chaos.stage import GROUP, Shop, Stage, WorkerCommand
+from chaos.stage import GROUP, THIS_RELEASE, Shop, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.layout.keys import LaneKeys
 from ingest.queue.redis.connection import control_client
@@ -28,6 +32,8 @@ _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.
 _UNTIL_HELD = 120.0
 _WIDE_AT_ONCE = 4
+# Seconds by which a wrong clock is ahead.
+_CLOCKS = (-3_600, -20, -2, 2, 20, 3_600)
 _FOREIGN_KEY = "another-program"
 _WIDTHS = (5_000, 20_000)
 _NO_RATES = {
@@ -58,18 +64,27 @@ class Faults:
         self._stage = stage
         self._orders = orders
         self._say = say
-        postgres, to_postgres = stage.servers.postgres, stage.postgres_proxy
+        postgres, to_postgres = stage.postgres, stage.postgres_proxy
         self._ways: dict[Kind, Callable[[Fault], Awaitable[str]]] = {
             Kind.KILL_PROCESS: self._kill_process,
             Kind.KILL_COMMAND: self._kill_command,
             Kind.KILL_SUPERVISOR: self._kill_supervisor,
             Kind.REPLACE_COMMAND: self._replace_command,
+            Kind.LAST_RELEASE: self._use_last_release,
             Kind.FREEZE_PROCESS: self._freeze_process,
+            Kind.WORKER_CLOCK: lambda fault: self._set_clock(_pick(stage.workers, fault).log, fault),
             Kind.REDIS_TERM: lambda fault: self._at_primary(
                 fault, lambda at: self._restart(at.server, at.server.stop, fault)
             ),
             Kind.REDIS_KILL: lambda fault: self._at_primary(
                 fault, lambda at: self._restart(at.server, at.server.kill, fault)
+            ),
+            Kind.REDIS_POWER: lambda fault: self._at_primary(fault, lambda at: self._lose_power(at.server, fault)),
+            Kind.REDIS_FULL: lambda fault: self._at_primary(
+                fault, lambda at: self._fill(at.server, at.server.directory, fault)
+            ),
+            Kind.REDIS_CLOCK: lambda fault: self._at_primary(
+                fault, lambda at: self._set_clock(at.server.directory, fault)
             ),
             Kind.REDIS_STALL: lambda fault: self._at_primary(fault, lambda at: self._stall(at.server, fault)),
             Kind.REDIS_CUT: lambda fault: self._at_primary(fault, lambda at: self._cut(at.proxy)),
@@ -78,6 +93,7 @@ class Faults:
             **stage.redis.ways(),
             Kind.POSTGRES_FAST: lambda fault: self._restart(postgres, lambda: postgres.stop("fast"), fault),
             Kind.POSTGRES_IMMEDIATE: lambda fault: self._restart(postgres, lambda: postgres.stop("immediate"), fault),
+            Kind.POSTGRES_FULL: lambda fault: self._fill(postgres, postgres.directory.parent, fault),
             Kind.POSTGRES_STALL: lambda fault: self._stall(postgres, fault),
             Kind.POSTGRES_CUT: lambda _: self._cut(to_postgres),
             Kind.POSTGRES_HALF_OPEN: lambda fault: self._half_open(to_postgres, fault),
@@ -142,9 +158,18 @@ class Faults:
         ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
 
+    async def _use_last_release(self, fault: Fault) -> str:
+        release = await asyncio.to_thread(kept.unpack, self._stage.home / LAST_RELEASE)
+        there = await self._replace(self._choose_command(fault), release)
+        await asyncio.sleep(fault.seconds)
+        command = self._stage.workers.pop()
+        return f"{there}, and {await self._replace(command)}"
+
     async def _replace_command(self, fault: Fault) -> str:
-        command = self._choose_command(fault)
-        other = self._stage.start_worker()
+        return await self._replace(self._choose_command(fault))
+
+    async def _replace(self, command: WorkerCommand, release: Mapping[str, str] = THIS_RELEASE) -> str:
+        other = self._stage.start_worker(release)
         command.ask_to_stop()
         ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
@@ -162,6 +187,33 @@ class Faults:
         await asyncio.sleep(fault.seconds)
         await asyncio.to_thread(server.start)
         return "answers again"
+
+    async def _lose_power(self, server: ValkeyServer, fault: Fault) -> str:
+        await asyncio.to_thread(server.kill)
+        lost = await asyncio.to_thread(cut_unsynced, server)
+        self._stage.written.read(self._stage.redis.servers)  # before the file grows again
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(server.start)
+        return f"{lost} bytes were not on the disk"
+
+    async def _fill(self, server: ValkeyServer | PostgresServer, folder: Path, fault: Fault) -> str:
+        await asyncio.to_thread(fill, folder)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(free, folder)
+        if server.is_running():
+            return "has space again"
+        # Redis ends when it cannot write its file, and PostgreSQL when it cannot recover.
+        self._stage.written.read(self._stage.redis.servers)
+        await asyncio.to_thread(server.start)
+        return "ended, and answers again"
+
+    async def _set_clock(self, of: Path, fault: Fault) -> str:
+        file = of.with_suffix(".clock")
+        ahead = Random(fault.choice).choice(_CLOCKS)
+        set_clock(file, ahead)
+        await asyncio.sleep(fault.seconds)
+        set_clock(file, 0)
+        return f"was ahead by {ahead} s"
 
     async def _stall(self, server: ValkeyServer | PostgresServer, fault: Fault) -> str:
         parent = psutil.Process(server.pid)

@@ -3,7 +3,7 @@
 Each file contains a line of JSON for each event:
 
 - `documents`: the content of an order in the shop from now on, `missing` or `broken`
-- `announcements`: a producer announced orders, and got a reply or none
+- `announcements`: a producer announced orders, and got a reply or none, for orders that a replica has or not
 - `requests`: a worker sent a request to the API of a shop
 - `rows`: PostgreSQL inserted or changed a row
 - `final`, `letters`, `unreplicated`: rows, dead letters and entries that a failover lost, after the run
@@ -66,7 +66,7 @@ class History:
 
     async def note_end(self, stage: "Stage") -> None:
         """Add the rows, dead letters and lost entries after the run."""
-        connection = await asyncpg.connect(stage.servers.postgres_dsn)
+        connection = await asyncpg.connect(stage.postgres.dsn)
         try:
             for row in await connection.fetch(_ROWS):
                 self.note("rows", **row)

@@ -5,7 +5,7 @@ Each kind occurs once before any kind occurs again, in a random order each time.
 plan, a short run contains every kind, and a long run contains its share of each.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, count
@@ -13,6 +13,10 @@ from random import Random
 
 from crash.power import POWERED
 
+from chaos.disk import CAN_FILL
+
+LAST_RELEASE = "last-release"
+"""The feature that workers of the last release take part in."""
 SHORT_RUN = 120.0
 # The last faults are lifted this long before the end, so that the run is seen at work once more.
 _QUIET = 2.0
@@ -33,10 +37,14 @@ class Kind(StrEnum):
     KILL_COMMAND = "kill -9 a worker command, supervisor and all"
     KILL_SUPERVISOR = "kill -9 a supervisor alone"
     REPLACE_COMMAND = "SIGTERM a worker command, and start another"
+    LAST_RELEASE = "replace a worker command by the last release for a while"
     FREEZE_PROCESS = "freeze a worker process beyond its lease"
+    WORKER_CLOCK = "the clock of a worker command is wrong"
     REDIS_TERM = "restart Redis by SIGTERM"
     REDIS_KILL = "restart Redis by SIGKILL"
     REDIS_POWER = "power failure of Redis, which loses its unsynced data"
+    REDIS_FULL = "the disk of Redis is full"
+    REDIS_CLOCK = "the clock of Redis is wrong"
     REDIS_STALL = "stall Redis"
     REDIS_CUT = "cut connections to Redis"
     REDIS_HALF_OPEN = "half-open connections to Redis"
@@ -50,6 +58,7 @@ class Kind(StrEnum):
     REDIS_ROLLING = "restart all Redis servers, one after the other"
     POSTGRES_FAST = "restart PostgreSQL, fast"
     POSTGRES_IMMEDIATE = "restart PostgreSQL, immediate"
+    POSTGRES_FULL = "the disk of PostgreSQL is full"
     POSTGRES_STALL = "stall PostgreSQL"
     POSTGRES_CUT = "cut connections to PostgreSQL"
     POSTGRES_HALF_OPEN = "half-open connections to PostgreSQL"
@@ -77,10 +86,14 @@ SECONDS = {
     Kind.KILL_COMMAND: (0.5, 3.0),
     Kind.KILL_SUPERVISOR: (0.0, 0.0),
     Kind.REPLACE_COMMAND: (0.0, 0.0),
+    Kind.LAST_RELEASE: (4.0, 40.0),
     Kind.FREEZE_PROCESS: (8.0, 15.0),
+    Kind.WORKER_CLOCK: (2.0, 30.0),
     Kind.REDIS_TERM: (0.2, 3.0),
     Kind.REDIS_KILL: (0.2, 3.0),
     Kind.REDIS_POWER: (0.2, 3.0),
+    Kind.REDIS_FULL: (1.0, 8.0),
+    Kind.REDIS_CLOCK: (1.0, 20.0),
     Kind.REDIS_STALL: (2.0, 8.0),
     Kind.REDIS_CUT: (0.0, 0.0),
     Kind.REDIS_HALF_OPEN: (3.0, 12.0),
@@ -94,6 +107,7 @@ SECONDS = {
     Kind.REDIS_ROLLING: (0.2, 0.5),
     Kind.POSTGRES_FAST: (0.2, 3.0),
     Kind.POSTGRES_IMMEDIATE: (0.2, 3.0),
+    Kind.POSTGRES_FULL: (3.0, 12.0),
     Kind.POSTGRES_STALL: (2.0, 8.0),
     Kind.POSTGRES_CUT: (0.0, 0.0),
     Kind.POSTGRES_HALF_OPEN: (3.0, 12.0),
@@ -139,11 +153,18 @@ LANES = (
     Lane("processes", (Kind.KILL_PROCESS,), (10.0, 20.0), (5.0, 10.0)),
     Lane(
         "commands",
-        (Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR, Kind.REPLACE_COMMAND, Kind.FREEZE_PROCESS),
+        (
+            Kind.KILL_COMMAND,
+            Kind.KILL_SUPERVISOR,
+            Kind.REPLACE_COMMAND,
+            Kind.LAST_RELEASE,
+            Kind.FREEZE_PROCESS,
+            Kind.WORKER_CLOCK,
+        ),
         (8.0, 20.0),
         (2.0, 5.0),
     ),
-    Lane("redis", _kinds("REDIS"), (5.0, 15.0), (2.0, 4.0)),
+    Lane("redis", _kinds("REDIS"), (5.0, 15.0), (1.5, 3.0)),
     Lane("postgres", _kinds("POSTGRES"), (5.0, 15.0), (2.0, 4.0)),
     Lane("api", _kinds("API"), (5.0, 15.0), (0.5, 1.2)),
     Lane("foreign clients", _kinds("FOREIGN"), (8.0, 20.0), (4.0, 8.0)),
@@ -153,8 +174,11 @@ GROUPS = {
     "worker kills": (Kind.KILL_PROCESS, Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR),
     "worker freezes": (Kind.FREEZE_PROCESS,),
     "worker commands replaced": (Kind.REPLACE_COMMAND,),
+    "mixed releases": (Kind.LAST_RELEASE,),
     "Redis restarts": (Kind.REDIS_TERM, Kind.REDIS_KILL),
     "power failures": (Kind.REDIS_POWER,),
+    "full disks": (Kind.REDIS_FULL, Kind.POSTGRES_FULL),
+    "wrong clocks": (Kind.REDIS_CLOCK, Kind.WORKER_CLOCK),
     "PostgreSQL restarts": (Kind.POSTGRES_FAST, Kind.POSTGRES_IMMEDIATE),
     "server stalls": (Kind.REDIS_STALL, Kind.POSTGRES_STALL),
     "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_HANGS),
@@ -175,7 +199,8 @@ GROUPS = {
 
 
 _ONLY_WITH = {
-    Kind.REDIS_POWER: {RedisKind.STANDALONE} if POWERED else set(),
+    **{kind: set[RedisKind]() for kind in (Kind.REDIS_POWER, Kind.REDIS_CLOCK, Kind.WORKER_CLOCK) if not POWERED},
+    **{kind: set[RedisKind]() for kind in (Kind.REDIS_FULL, Kind.POSTGRES_FULL) if not CAN_FILL},
     Kind.REDIS_DEMOTED: {RedisKind.STANDALONE},
     Kind.REDIS_REPLACED: {RedisKind.SENTINEL, RedisKind.CLUSTER},
     Kind.REDIS_SENTINEL: {RedisKind.SENTINEL},
@@ -204,16 +229,19 @@ class Fault:
     choice: float
 
 
-def kinds_with(redis: RedisKind) -> list[Kind]:
-    """The kinds of faults that occur when Redis runs like this."""
-    return [kind for kind in Kind if redis in _ONLY_WITH.get(kind, {redis})]
+def kinds_with(redis: RedisKind, features: Collection[str] = ()) -> list[Kind]:
+    """The kinds of faults that occur when Redis runs like this, and the run has these features."""
+    return [
+        kind
+        for kind in Kind
+        if redis in _ONLY_WITH.get(kind, {redis}) and (kind != Kind.LAST_RELEASE or LAST_RELEASE in features)
+    ]
 
 
-def plan(seed: int, seconds: float, redis: RedisKind = RedisKind.STANDALONE) -> dict[str, list[Fault]]:
-    """The faults of a run, by lane, in their order."""
-    possible = kinds_with(redis)
-    lanes = [replace(lane, kinds=tuple(kind for kind in lane.kinds if kind in possible)) for lane in LANES]
-    return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in lanes}
+def plan(seed: int, seconds: float, kinds: Collection[Kind]) -> dict[str, list[Fault]]:
+    """The faults of a run with these kinds, by lane, in their order."""
+    lanes = [replace(lane, kinds=tuple(kind for kind in lane.kinds if kind in kinds)) for lane in LANES]
+    return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in lanes if lane.kinds}
 
 
 def all_of(lanes: dict[str, list[Fault]]) -> list[Fault]:

@@ -72,10 +72,12 @@ class Orders:
             accepted, perhaps = self.nameless
             self.nameless = (accepted + certain, perhaps + (not certain))
 
-    def note_announced(self, names: Collection[str], *, certain: bool) -> None:
-        """Record an announcement, which was accepted or given up."""
+    def note_announced(self, names: Collection[str], *, certain: bool, replicated: bool = False) -> None:
+        """Record an announcement, which was accepted, by a replica as well or not, or given up."""
         (self.accepted if certain else self.unconfirmed).update(names)
-        self._history.note("announcements", source=self._source, orders=list(names), accepted=certain)
+        self._history.note(
+            "announcements", source=self._source, orders=list(names), accepted=certain, replicated=replicated
+        )
 
     def expect(self, order_id: str, outcome: Expected) -> None:
         """Set the expected result of an unusual order."""
@@ -160,7 +162,7 @@ class Announcer:
             self._owed.update(name for name in batch if orders.versions.get(name, 0) > 1)
             self._say(f"an announcement of {len(batch)} orders was given up")
         else:
-            orders.note_announced(batch, certain=True)
+            orders.note_announced(batch, certain=True, replicated=self._durability == Durability.REPLICATED)
             self._owed.difference_update(batch)
 
     async def _add_nameless(self) -> None:

@@ -4,15 +4,20 @@ Clients of the service reach each server through its own proxy. Checks and forei
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+from crash.power import POWERED, noting
 from proxy import Proxy
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 from servers.get import version_of
 from servers.kinds import KINDS
 from servers.kinds import Kind as ServerKind
+from support import eventually
 
 from chaos.plan import Fault, Kind
 from chaos.written import OPTIONS
@@ -81,13 +86,30 @@ def by_way_of(proxy: Proxy, url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{proxy.port}"))
 
 
+async def have_files(servers: Sequence[ValkeyServer]) -> None:
+    """Wait until each running server has an append-only file. Before, it rejects a request to stop."""
+
+    async def have_all() -> bool:
+        with suppress(RedisError, OSError):
+            for server in servers:
+                if server.is_running():
+                    async with Redis.from_url(server.url) as client:
+                        if (await client.info("persistence"))["aof_rewrite_in_progress"]:
+                            return False
+            return True
+        return False
+
+    await eventually(have_all)
+
+
 def pick(victims: Sequence[T], fault: Fault) -> T:
     """The victim that the plan chose."""
     return victims[int(fault.choice * len(victims))]
 
 
-def program(binary: Path | None) -> ServerKind:
-    """The program to use for Redis."""
-    return (
-        ServerKind("valkey" if "valkey" in binary.name else "redis", version_of(binary), binary) if binary else KINDS[0]
-    )
+def program(binary: Path | None, folder: Path) -> ServerKind:
+    """The program to use for Redis, on a host whose power can fail. It needs this folder."""
+    kind = KINDS[0]
+    if binary:
+        kind = ServerKind("valkey" if "valkey" in binary.name else "redis", version_of(binary), binary)
+    return noting(kind, folder) if POWERED else kind

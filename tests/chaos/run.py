@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from redis.exceptions import RedisError
+from support import eventually
 
 from chaos import account, check
 from chaos.faults import STOP_SECONDS, Faults
 from chaos.left import left
-from chaos.plan import Fault, Kind, RedisKind, plan
+from chaos.plan import Fault, Kind, RedisKind, kinds_with, plan
 from chaos.producer import Announcer
 from chaos.report import Report
 from chaos.stage import FEATURES, Stage, open_stage
@@ -49,6 +50,7 @@ class Options:
         durability: of accepted orders.
         partitions: of each queue.
         features: the features of `chaos.stage.FEATURES` that the workers use.
+        only: the kinds of faults.
     """
 
     seed: int
@@ -62,6 +64,7 @@ class Options:
     durability: Durability = Durability.MEMORY
     partitions: int = 1
     features: tuple[str, ...] = ()
+    only: tuple[Kind, ...] = tuple(Kind)
 
 
 def run(options: Options) -> Report:
@@ -96,7 +99,7 @@ class _Run:
 
     async def play(self) -> Report:
         stage, options = self._stage, self._options
-        await check.prepare(stage.servers.postgres_dsn)
+        await check.prepare(stage.postgres.dsn)
         await stage.redis.attach()
         async with AsyncExitStack() as stack:
             self._redis = await stack.enter_async_context(control_client(stage.redis.straight_url))
@@ -151,7 +154,9 @@ class _Run:
         """Let all lanes go their way to their end."""
         faults = Faults(self._stage, self._orders, self._say)
         async with asyncio.TaskGroup() as lanes:
-            for lane in plan(self._options.seed, self._options.seconds, self._options.redis).values():
+            options = self._options
+            kinds = {*kinds_with(options.redis, options.features)} & {*options.only}
+            for lane in plan(options.seed, options.seconds, kinds).values():
                 lanes.create_task(self._go(faults, lane))
             await asyncio.sleep(self._options.seconds)
 
@@ -184,6 +189,7 @@ class _Run:
 
     async def _stop_workers(self) -> None:
         for command in self._stage.workers:
+            await eventually(lambda command=command: command.children() or command.has_ended())
             command.ask_to_stop()
         for command in self._stage.workers:
             ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)

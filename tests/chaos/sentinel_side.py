@@ -8,8 +8,9 @@ from pathlib import Path
 from proxy import Proxy
 from sentinel_set import SentinelSet
 
+from chaos.disk import disk
 from chaos.plan import Fault, Kind
-from chaos.redis_side import OPTIONS_OF_REPLICATED, Place, Way, nat_options, pick, program
+from chaos.redis_side import OPTIONS_OF_REPLICATED, Place, Way, have_files, nat_options, pick, program
 from ingest.lab.servers import ValkeyServer
 
 # ms. On a busy machine, a shorter time begins further failovers.
@@ -30,8 +31,10 @@ class SentinelSide:
         """Start the servers, the Sentinels and the proxies."""
         folder.mkdir(mode=0o700)
         with ExitStack() as stack:
+            for name in ("primary", "replica"):
+                stack.enter_context(disk(folder / name))
             watched = stack.enter_context(
-                SentinelSet.open(program(binary), folder, down_after=_DOWN_AFTER, **OPTIONS_OF_REPLICATED)
+                SentinelSet.open(program(binary, folder), folder, down_after=_DOWN_AFTER, **OPTIONS_OF_REPLICATED)
             )
             proxies = {server.port: stack.enter_context(Proxy(server.port)) for server in watched.servers}
             yield cls(watched, proxies)
@@ -53,6 +56,7 @@ class SentinelSide:
 
     async def heal(self) -> None:
         await self._watched.become_complete()
+        await have_files(self.servers)
 
     async def keepers(self) -> Sequence[ValkeyServer]:
         return [await self._watched.primary()]

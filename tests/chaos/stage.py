@@ -15,17 +15,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
-from crash.power import POWERED, noting
+from crash.power import POWERED, with_clock
 from proxy import Proxy
+from releases import kept
 
 from chaos.cluster_side import ClusterSide
+from chaos.disk import disk
 from chaos.history import History
-from chaos.plan import RedisKind
+from chaos.plan import LAST_RELEASE, RedisKind
 from chaos.redis_side import RedisSide, by_way_of, program
 from chaos.sentinel_side import SentinelSide
 from chaos.standalone_side import StandaloneSide
@@ -34,7 +37,7 @@ from ingest.bench.certificate import Certificate
 from ingest.domain.partitions import Layout
 from ingest.domain.source_name import UNNAMED, queue_of
 from ingest.lab.commands import Command
-from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
+from ingest.lab.servers import POSTGRES_DURABLE, VALKEY_DURABLE, PostgresServer, ValkeyServer
 from ingest.lab.watchdog import Watchdog
 from ingest.queue.layout.keys import Keys
 
@@ -60,6 +63,7 @@ FEATURES: dict[str, dict[str, str | int]] = {
     "quota": {"rate": 400, "concurrency": 60},
     "bulk": {"bulk_size": 20},
     "https": {},
+    LAST_RELEASE: {},
 }
 # The faults of the API on a usual day, none of which is the fault of an order.
 USUAL = {
@@ -76,6 +80,7 @@ USUAL = {
 _CURRENCIES = ("GBP", "EUR", "NOK")
 _TIMEOUT = 60.0
 _TREE = "PYTHONPATH"
+THIS_RELEASE: Mapping[str, str] = MappingProxyType({})
 
 
 class WorkerCommand(Command):
@@ -130,7 +135,7 @@ class Stage:
     """
 
     home: Path
-    servers: EmbeddedServers
+    postgres: PostgresServer
     redis: RedisSide
     postgres_proxy: Proxy
     processes: int
@@ -155,9 +160,12 @@ class Stage:
                 **SETTINGS,
                 "INGEST_PARTITIONS": str(partitions),
                 "INGEST_REDIS_URL": self.redis.url,
-                "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.servers.postgres_dsn),
+                "INGEST_POSTGRES_DSN": by_way_of(self.postgres_proxy, self.postgres.dsn),
             }
         )
+        if LAST_RELEASE in features:
+            # As in production, where parts that only the last release needs are removed later.
+            self._start("migrate", log="migrate-last", release=kept.unpack(self.home / LAST_RELEASE)).finish()
         migrate = self._start("migrate", log="migrate")
         certificate = self._certificate() if "https" in features else None
         names = [f"shop-{number}" for number in range(1, sources + 1)] if sources > 1 else [UNNAMED]
@@ -199,10 +207,10 @@ class Stage:
                 lines.writelines(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
         return file
 
-    def start_worker(self) -> WorkerCommand:
-        """Start an additional worker command."""
+    def start_worker(self, release: Mapping[str, str] = THIS_RELEASE) -> WorkerCommand:
+        """Start an additional worker command, with the variables that select its release."""
         number = len(list(self.logs.glob("worker-*.log"))) + 1
-        command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
+        command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}", release=release)
         self.workers.append(command)
         return command
 
@@ -238,14 +246,16 @@ class Stage:
         folder.mkdir(mode=0o700)
         return Certificate.issue(folder)
 
-    def _start(self, *arguments: str, log: str) -> WorkerCommand:
+    def _start(self, *arguments: str, log: str, release: Mapping[str, str] = THIS_RELEASE) -> WorkerCommand:
         command = WorkerCommand(
             *arguments,
             log=self.logs / f"{log}.log",
             home=self.logs,
             watchdog=self._watchdog,
             # The commands get the path of this source tree, and no other variable of the environment.
-            environment={name: os.environ[name] for name in (_TREE,) if name in os.environ},
+            environment={name: os.environ[name] for name in (_TREE,) if name in os.environ}
+            | dict(release)
+            | (with_clock(self.logs / f"{log}.clock") if POWERED else {}),
         )
         self._commands.callback(command.kill)
         return command
@@ -318,16 +328,19 @@ def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind
         redis_server: the program to use for Redis, by default the embedded Valkey.
         redis_kind: how Redis runs.
     """
-    options = {**VALKEY_DURABLE, **OPTIONS, "repl-diskless-sync-delay": "0"}
+    home.mkdir(mode=0o711)  # PostgreSQL runs as another user
     with ExitStack() as stack:
-        servers = stack.enter_context(embedded_servers(directory=home, durable=True, valkey_options=options))
+        stack.enter_context(disk(home / "disk"))
+        postgres = stack.enter_context(PostgresServer(home / "disk" / "postgres", settings=POSTGRES_DURABLE))
         redis: RedisSide
         match redis_kind:
             case RedisKind.STANDALONE:
-                binary = program(redis_server).binary
+                options = {**VALKEY_DURABLE, **OPTIONS, "repl-diskless-sync-delay": "0"}
+                for name in ("redis", "replica"):
+                    stack.enter_context(disk(home / name))
+                binary = program(redis_server, home).binary
                 primary, replica = (
-                    ValkeyServer(place, binary=noting(binary, place) if POWERED else binary, options=options)
-                    for place in (home / "redis", home / "replica")
+                    ValkeyServer(home / name, binary=binary, options=options) for name in ("redis", "replica")
                 )
                 stack.enter_context(primary)
                 redis = stack.enter_context(StandaloneSide.open(primary, replica))
@@ -337,8 +350,8 @@ def open_stage(home: Path, processes: int, redis_server: Path | None, redis_kind
                 redis = stack.enter_context(ClusterSide.open(home / "cluster", redis_server))
             case _:
                 assert_never(redis_kind)
-        (home / "logs").mkdir()
-        postgres_proxy = stack.enter_context(Proxy(servers.postgres.port))
+        (home / "logs").mkdir(mode=0o700)
+        postgres_proxy = stack.enter_context(Proxy(postgres.port))
         watchdog = stack.enter_context(Watchdog())
         commands = stack.enter_context(ExitStack())
-        yield Stage(home, servers, redis, postgres_proxy, processes, commands, watchdog)
+        yield Stage(home, postgres, redis, postgres_proxy, processes, commands, watchdog)

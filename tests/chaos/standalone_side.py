@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from crash.power import cut_unsynced
 from failover import Pair
 from proxy import Proxy
 
@@ -53,16 +52,7 @@ class StandaloneSide:
         return {
             Kind.REDIS_FAILOVER: self._fail_over,
             Kind.REDIS_DEMOTED: self._demote,
-            Kind.REDIS_POWER: self._lose_power,
         }
-
-    async def _lose_power(self, fault: Fault) -> str:
-        server = self._pair.primary
-        await asyncio.to_thread(server.kill)
-        lost = await asyncio.to_thread(cut_unsynced, server)
-        await asyncio.sleep(fault.seconds)
-        await asyncio.to_thread(server.start)
-        return f"{lost} bytes were not on the disk"
 
     async def _fail_over(self, _: Fault) -> str:
         """Lead only new connections to the new primary, while open connections stay at the old one."""

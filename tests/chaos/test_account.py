@@ -62,6 +62,12 @@ def lose(history: History) -> None:
     history["final"] = [event for event in history["final"] if event["source"] == "a"]
 
 
+def lose_what_a_replica_had(history: History) -> None:
+    lose(history)
+    history["announcements"][1]["replicated"] = True
+    history["unreplicated"] = [{"at": 9.0, "source": "b", "order": "1"}]
+
+
 def keep_the_first_version(history: History) -> None:
     history["final"][0]["content"] = CONTENT
 
@@ -109,6 +115,7 @@ def hammer(history: History) -> None:
     ("plant", "found"),
     [
         (lose, "1 lost: b 1"),
+        (lose_what_a_replica_had, "1 lost: b 1"),
         (keep_the_first_version, "1 stored, and not in the shop's last version: a 1"),
         (mix_up_the_shops, "1 stored, and not in the shop's last version: b 1"),
         (write_twice, "1 written twice in one version: b 1"),

@@ -4,6 +4,7 @@ After a failover, an entry that only the former primary has written is lost. Thi
 reading its queues, so that a loss by the service cannot pass for a loss by replication.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -46,6 +47,13 @@ class _File:
     reader: BufferedReader
     rest: bytes = b""
 
+    def follow_cut(self) -> None:
+        """Continue where the file ends if a power failure or a full disk has cut it."""
+        cut = self.reader.tell() - os.fstat(self.reader.fileno()).st_size
+        if cut > 0:
+            self.reader.seek(-cut, os.SEEK_CUR)
+            self.rest = self.rest[:-cut]
+
 
 class Written:
     """The entries that each server has written.
@@ -68,6 +76,7 @@ class Written:
                     if (server, number) not in self._files:
                         self._files[server, number] = _File(path.open("rb"))
         for (server, _), file in self._files.items():
+            file.follow_cut()
             commands, file.rest = _commands(file.rest + file.reader.read())
             for entry in self._entries(commands):
                 self._writers[entry].add(server)

@@ -1,11 +1,12 @@
-"""Redis on a host with a power failure, which loses all data that are in the kernel but not on the disk.
+"""Redis on a host with a power failure, which loses all data that are in the kernel but not on the disk, or a wrong clock.
 
 A library in the server records how much of each file is on the disk. `cut_unsynced` truncates the append-only file of a
-killed server to that length. The library is compiled on demand.
+killed server to that length. The library also sets the clock of a program. It is compiled on demand.
 """
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,14 +18,14 @@ from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import ValkeyServer
 
-_SOURCE = Path(__file__).with_name("synced.c")
+_SOURCE = Path(__file__).with_name("host.c")
 _folder = TemporaryDirectory(prefix="ingest-")
 
 
 @cache
 def _library() -> Path | None:
     """The library, which is compiled once, or None if that is not possible."""
-    library = Path(_folder.name) / "synced.so"
+    library = Path(_folder.name) / "host.so"
     compiler = shutil.which("cc") or "cc"
     try:
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl"], check=True, capture_output=True)
@@ -46,15 +47,30 @@ def _environment(library: Path, notes: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "SYNCED_NOTES": str(notes), "PATH": "/usr/bin:/bin"}
 
 
-def noting(binary: Path, directory: Path) -> Path:
-    """Write a program that starts the server of a directory with the library, and return its path."""
-    library = _library()
-    assert library is not None
-    variables = " ".join(f"{name}='{value}'" for name, value in _environment(library, _notes_of(directory)).items())
-    start = directory.with_suffix(".start")
-    start.write_text(f"#!/bin/sh\n{variables} exec '{binary}' \"$@\"\n")
+def noting(kind: Kind, folder: Path) -> Kind:
+    """The same kind of server, which starts with the library. Its files are beside the working directory of each server."""
+    start = folder / f"{kind.name}.start"
+    start.write_text(
+        f"""#!/bin/sh
+[ -e "$PWD.clock" ] || head -c 4 /dev/zero >"$PWD.clock"
+LD_PRELOAD='{_library()}' SYNCED_NOTES="$PWD.notes" HOST_CLOCK="$PWD.clock" exec '{kind.binary}' "$@"
+"""
+    )
     start.chmod(0o755)
-    return start
+    return replace(kind, binary=start)
+
+
+def with_clock(file: Path) -> dict[str, str]:
+    """The variables with which a program has the clock of this file."""
+    set_clock(file, 0)
+    return {"LD_PRELOAD": str(_library()), "HOST_CLOCK": str(file)}
+
+
+def set_clock(file: Path, ahead: int) -> None:
+    """Set the clocks of all programs that use this file ahead by these seconds, or behind."""
+    file.touch()
+    with file.open("r+b") as clock:  # the programs keep it mapped
+        clock.write(ahead.to_bytes(4, sys.byteorder, signed=True))
 
 
 def cut_unsynced(server: ValkeyServer) -> int:
@@ -82,8 +98,7 @@ class Host:
     """
 
     def __init__(self, folder: Path, kind: Kind, appendfsync: str) -> None:
-        start = noting(kind.binary, folder / "server")
-        self.server = replace(kind, binary=start).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
+        self.server = noting(kind, folder).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
 
     def lose_power(self) -> int:
         """End the server as in a power failure, start it again, and return the number of lost bytes."""
