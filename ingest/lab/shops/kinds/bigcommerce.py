@@ -53,7 +53,10 @@ class BigCommerce(Kind):
     def webhook(self, event: Event, order: ShopOrder, secret: bytes) -> Webhook | None:
         """See `Kind`. The body names the order only."""
         at = int(self._state.now().timestamp())
-        data = {"type": "order", "id": int(self.order_id(order.number))}
+        data: Document = {"type": "order", "id": int(self.order_id(order.number))}
+        if event == "status":
+            status_id = self._document(order, with_fees=False)["status_id"]
+            data["status"] = {"previous_status_id": 0, "new_status_id": status_id}
         digest = sha256(f"{order.number}.{order.revision}.{event}".encode()).hexdigest()
         body = msgspec.json.encode(
             {
