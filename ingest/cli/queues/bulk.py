@@ -119,7 +119,8 @@ async def newest(sources: Mapping[str, Backends], limit: int, kinds: Collection[
         return await newest_jobs(pool, sources.keys(), limit, None, kinds)
 
 
-async def cancel_job(sources: Mapping[str, Backends], job: Job) -> Job:
-    """Cancel a job, and return it."""
+async def cancel_job(sources: Mapping[str, Backends], number: int, kind: JobKind | None = None) -> Job:
+    """Cancel a job, and return it. See `find`."""
+    job = await find(sources, number, kind)
     async with Pool.open(sources[job.source].postgres_dsn, size=1) as pool:
         return await operations.cancel(Jobs(pool, job.source), job, actor())

@@ -115,13 +115,9 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     Examples:
     `ingest job cancel 12` cancels job 12. `ingest job list` shows the numbers.
     """
-    from ingest.cli.queues.bulk import cancel_job, find
+    from ingest.cli.queues.bulk import cancel_job
 
-    async def run() -> "Job":
-        sources = backends_of_sources(None)
-        return await cancel_job(sources, await find(sources, job))
-
-    _print_ended(run_interruptible(run()), as_json=as_json)
+    _print_ended(run_interruptible(cancel_job(backends_of_sources(None), job)), as_json=as_json)
 
 
 def resume(job: JobId, *, as_json: AsJson = False) -> None:

@@ -130,14 +130,10 @@ def cancel(job: JobId, *, as_json: AsJson = False) -> None:
     `ingest backfill cancel 12` cancels the backfill with this number, see `ingest backfill list`.
     """
     from ingest.cli.orders.backfill.running import as_text, cancelled_text
-    from ingest.cli.queues.bulk import cancel_job, find
-    from ingest.domain.operating.jobs import Job, JobKind
+    from ingest.cli.queues.bulk import cancel_job
+    from ingest.domain.operating.jobs import JobKind
 
-    async def run() -> Job:
-        sources = backends_of_sources(None)
-        return await cancel_job(sources, await find(sources, job, JobKind.BACKFILL))
-
-    cancelled = run_interruptible(run())
+    cancelled = run_interruptible(cancel_job(backends_of_sources(None), job, JobKind.BACKFILL))
     typer.echo(as_text(cancelled) if as_json else cancelled_text(cancelled))
 
 
