@@ -12,7 +12,7 @@ _ROOM = "size=50%"
 
 @contextmanager
 def disk(folder: Path) -> Iterator[None]:
-    """Make the folder a disk until the end of the block, when its files are gone. Without permission, it is a usual folder."""
+    """Make the folder a disk until the end of the block, and a folder with the same files again. Without permission, do nothing."""
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     if CAN_FILL:
         _mount("mode=711", folder)
@@ -20,7 +20,11 @@ def disk(folder: Path) -> Iterator[None]:
         yield
     finally:
         if CAN_FILL:
+            kept = folder.with_suffix(".kept")
+            subprocess.run(["cp", "--archive", folder, kept], check=False)
             subprocess.run(["umount", "--lazy", folder], check=True)
+            folder.rmdir()
+            kept.rename(folder)
 
 
 def fill(folder: Path) -> None:
