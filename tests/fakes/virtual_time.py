@@ -34,28 +34,24 @@ class _Task(asyncio.Task[Any]):
 class _Call:
     """A callback that the loop calls, as `asyncio.TimerHandle`."""
 
-    __slots__ = ("_arguments", "_at", "_callback", "_context")
+    __slots__ = ("arguments", "at", "callback", "context")
 
     def __init__(
         self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, at: float
     ) -> None:
-        self._callback: Callable[..., object] | None = callback
-        self._arguments = arguments
-        self._context = context or copy_context()
-        self._at = at
+        self.callback: Callable[..., object] | None = callback
+        self.arguments = arguments
+        self.context = context or copy_context()
+        self.at = at
 
     def cancel(self) -> None:
-        self._callback, self._arguments = None, ()
+        self.callback, self.arguments = None, ()
 
     def cancelled(self) -> bool:
-        return self._callback is None
+        return self.callback is None
 
     def when(self) -> float:
-        return self._at
-
-    def run(self) -> None:
-        if self._callback is not None:
-            self._context.run(self._callback, *self._arguments)
+        return self.at
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -73,12 +69,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, _Call]] = []
         self._numbers = count()
         self._has_more = threading.Event()
-        self.set_task_factory(
-            lambda loop, coroutine, **named: _Task(coroutine, loop=loop, number=next(self._numbers), **named)
-        )
 
     def time(self) -> float:
         return self._now
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> Any:
+        return _Task(coro, loop=self, name=name, context=context, number=next(self._numbers))
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
         call = _Call(callback, args, context, self._now)
@@ -91,7 +87,9 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return call
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        call = _Call(callback, args, context, self._now + delay)
+        heappush(self._timers, (call.at, next(self._numbers), call))
+        return call
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
         call = _Call(callback, args, context, when)
@@ -107,7 +105,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def run_forever(self) -> None:
         due, timers = self._due, self._timers
         self._runs = True
-        asyncio._set_running_loop(self)  # noqa: SLF001  as each event loop must, by its documentation
+        asyncio._set_running_loop(self)
         try:
             while self._runs:
                 if not due:
@@ -115,10 +113,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                 while timers and timers[0][0] <= self._now:
                     due.append(heappop(timers)[2])
                 for _ in range(len(due)):
-                    due.popleft().run()
+                    call = due.popleft()
+                    if call.callback is not None:
+                        call.context.run(call.callback, *call.arguments)
         finally:
             self._runs = False
-            asyncio._set_running_loop(None)  # noqa: SLF001
+            asyncio._set_running_loop(None)
 
     def _pass_time(self) -> None:
         """Jump to the next timer, or wait for a thread."""

@@ -80,7 +80,7 @@ class Network:
         loop.call_later(self._latency * self._random.random(), self._arrive, arrive, *arguments)
 
     def _arrive(self, arrive: Callable[..., None], *arguments: Any) -> None:
-        if self.frozen_until > now():
+        if self.frozen_until and self.frozen_until > now():
             asyncio.get_running_loop().call_at(self.frozen_until, self._arrive, arrive, *arguments)
         else:
             arrive(*arguments)

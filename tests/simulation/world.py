@@ -28,7 +28,8 @@ from simulation.story import DEAD, LAST, Event, Kind, Story
 # The longest pause between two tries is five minutes, and an order is tried ten times.
 _DRAINED_WITHIN = 7200.0
 _STOPPED_WITHIN = 120.0
-# While orders are left, the last one changes so often. Without deliveries and rows, no failure is attributed to an order.
+# While orders are left, the last one changes so often, at irregular times. With regular ones, processes can take turns such that one
+# gets each change too early, and another one stores it. Without deliveries and rows, no failure is attributed to an order.
 _CHANGES_EVERY = 20.0
 # Of a poison message, after which another process starts.
 _POISONED_FOR = 1.0
@@ -156,11 +157,11 @@ class _World:
                 self._violations.append(f"still queued two hours after the last event: {left}")
                 return
             if now() >= changes_at:
-                changes_at = now() + _CHANGES_EVERY
+                changes_at = now() + self.random.uniform(0, 2 * _CHANGES_EVERY)
                 for source in self._sources:
                     source.change(LAST)
                     source.announce(LAST)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
 
     # -- events ----------------------------------------------------------------------------------------------
 
