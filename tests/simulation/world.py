@@ -79,10 +79,8 @@ class _Source(Workplace):
 
     def violations(self) -> Iterator[str]:
         """A line for each order whose end contradicts a guarantee."""
-        dead: dict[str, set[str]] = {}
-        for letter in self.group.dead:
-            dead.setdefault(str(letter.order_id), set()).add(letter.reason.value)
-        for order_id in sorted(self.announced):
+        dead = self._dead_letters()
+        for order_id in sorted(self.announced - self._at_fault()):
             row, reasons = self.store.rows.get(order_id), dead.pop(order_id, set())
             usual = DEAD.get(order_id.partition("-")[0])
             if usual is not None:
@@ -94,10 +92,25 @@ class _Source(Workplace):
                 yield f"{order_id} is stored, and was blamed: {sorted(reasons)}"
             elif version_of(row) != self.upstream.version(order_id):
                 yield f"{order_id} is stored in {row.status}, not version {self.upstream.version(order_id)}"
-        for order_id in sorted({*self.store.rows} - self.announced | {*dead}):
+        for order_id in sorted({*self.store.rows, *dead} - self.announced):
             yield f"{order_id} was never announced"
         yield from self.store.violations
         yield from self.upstream.requests.violations[:1]
+
+    def _dead_letters(self) -> dict[str, set[str]]:
+        """The reasons of the dead letters of each order."""
+        dead: dict[str, set[str]] = {}
+        for letter in self.group.dead:
+            dead.setdefault(str(letter.order_id), set()).add(letter.reason.value)
+        return dead
+
+    def _at_fault(self) -> set[str]:
+        """Orders of an API that has flapped such that they are at fault, as far as a process can know."""
+        if not self._story.flaps:
+            return set()
+        letters = [(str(letter.order_id), letter.at) for letter in self.group.dead]
+        unproven = {order_id for order_id, at in letters if not self.upstream.has_evidence_against(order_id, at)}
+        return {order_id for order_id, _ in letters if order_id.startswith("order")} - unproven
 
     def left(self) -> str:
         """The number of orders in each state."""

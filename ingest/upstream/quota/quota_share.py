@@ -130,8 +130,7 @@ class Share:
         is_counted = isinstance(self._right, Safe) or (self._counted and is_valid(self._right, self._called_at, now))
         if not waiting and not self.in_flight and not is_counted:
             return math.inf
-        response = self._response
-        if response is None:
+        if (response := self._response) is None:
             return self._called_at + self._next_call_in
         earliest = self._called_at + response.renew_in
         if response.is_learning:
