@@ -63,6 +63,7 @@ def main() -> int:
 def _report(found: list[tuple[int, list[str]]]) -> int:
     for seed, lines in found:
         sys.stdout.write("\n".join([str(story_of(seed)), *(f"VIOLATION: {line}" for line in lines), ""]) + "\n")
+        sys.stdout.flush()
     return int(any(lines for _, lines in found))
 
 

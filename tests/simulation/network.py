@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
@@ -40,7 +40,7 @@ class Network:
         return _Remote(self, port)
 
     async def call(
-        self, effect: Callable[[], Awaitable[Any]], lost: Callable[[], Any], *, ends_with_caller: bool = False
+        self, effect: Callable[[], Coroutine[Any, Any, Any]], lost: Callable[[], Any], *, ends_with_caller: bool = False
     ) -> Any:
         """Make a call.
 
@@ -51,24 +51,39 @@ class Network:
             lost: called for a lost request or reply. It returns the result of the call, or raises an error.
             ends_with_caller: whether the server notices that a connection was closed.
         """
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[asyncio.Task[Any]] = loop.create_future()
         if self.is_cut or self._is_lost():
-            await self._travel()
+            self._travel(_set, reply, None)
+            await reply
             return lost()
-        working = asyncio.ensure_future(self._arrive(effect))
-        working.add_done_callback(_retrieve)
-        result = await (working if ends_with_caller else asyncio.shield(working))
-        await self._travel()
-        return lost() if self.is_cut or self._is_lost() else result
+        working: asyncio.Task[Any] | None = None
 
-    async def _arrive(self, effect: Callable[[], Awaitable[Any]]) -> Any:
-        await self._travel()
-        return await effect()
+        def arrive() -> None:
+            nonlocal working
+            if not (ends_with_caller and reply.cancelled()):
+                working = loop.create_task(effect())
+                working.add_done_callback(partial(self._travel, _set, reply))
 
-    async def _travel(self) -> None:
-        if self._latency:
-            await asyncio.sleep(self._random.uniform(0, self._latency))
-        if (frozen := self.frozen_until - now()) > 0:
-            await asyncio.sleep(frozen)
+        self._travel(arrive)
+        try:
+            done = await reply
+        except asyncio.CancelledError:
+            if ends_with_caller and working is not None:
+                working.cancel()
+            raise
+        return lost() if self.is_cut or self._is_lost() else done.result()
+
+    def _travel(self, arrive: Callable[..., None], *arguments: Any) -> None:
+        """Call `arrive` after the time of one way."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._latency * self._random.random(), self._arrive, arrive, *arguments)
+
+    def _arrive(self, arrive: Callable[..., None], *arguments: Any) -> None:
+        if self.frozen_until and self.frozen_until > now():
+            asyncio.get_running_loop().call_at(self.frozen_until, self._arrive, arrive, *arguments)
+        else:
+            arrive(*arguments)
 
     def _is_lost(self) -> bool:
         return self._random.random() < self._loss
@@ -89,10 +104,10 @@ class _Remote:
         setattr(self, name, call)
         return call
 
-    async def _call(self, method: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any) -> Any:
+    async def _call(self, method: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any, **named: Any) -> Any:
         return await self._network.call(lambda: method(*arguments, **named), _lose)
 
-    async def _fetch(self, method: Callable[..., Awaitable[Any]], request: FetchRequest) -> Any:
+    async def _fetch(self, method: Callable[..., Coroutine[Any, Any, Any]], request: FetchRequest) -> Any:
         sent_at = now()
         failed = Failed(TransientFault("the connection was lost"), Exchange((request,), sent_at))
         result = await self._network.call(lambda: method(request), lambda: failed, ends_with_caller=True)
@@ -106,6 +121,8 @@ def _lose() -> None:
     raise QueueUnavailable("the connection was lost")
 
 
-def _retrieve(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()
+def _set(reply: "asyncio.Future[Any]", done: "asyncio.Task[Any] | None") -> None:
+    if done is not None and not done.cancelled():
+        done.exception()  # even if it is lost
+    if not reply.done():
+        reply.set_result(done)

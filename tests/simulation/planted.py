@@ -25,6 +25,8 @@ PLANTED = (
     "expected-version",
     "ack-after-commit",
     "locked-rows-are-left-out",
+    "requests-in-flight-are-claimed",
+    "safe-share-ends-with-a-reply",
 )
 """Names of safeguards."""
 _STORIES = re.compile(r"^([\d,]+) stories", re.MULTILINE)

@@ -76,6 +76,9 @@ class Shop(MemoryUpstream):
         self._changes: dict[str, list[float]] = {}
         self.given: Fault | bytes | None = None
         self.requests = CountedRequests(story)
+        # Processes, with the order and the end of each request that blames it, and the beginning and the end of each other one.
+        self._blaming: list[tuple[str, str, float]] = []
+        self._proving: list[tuple[str, float, float]] = []
 
     def create(self, order_id: str) -> None:
         """Create an order that does not exist yet."""
@@ -94,6 +97,16 @@ class Shop(MemoryUpstream):
         """The time of the current version in a webhook, in microseconds."""
         return b"%d" % round(_time(self._changes[order_id][-1]).timestamp() * 1_000_000)
 
+    def has_evidence_against(self, order_id: str, before: float) -> bool:
+        """Whether a process may blame the order: it has received two responses, and a document that it requested after each."""
+        for process in {name for name, blamed, _ in self._blaming if blamed == order_id}:
+            ends = sorted(at for name, blamed, at in self._blaming if (name, blamed) == (process, order_id))
+            proofs = [(began, ended) for name, began, ended in self._proving if name == process and ended <= before]
+            proven = [end for end in ends if any(began >= end for began, _ in proofs)]
+            if any(began >= proven[0] and ended <= last for last in proven[1:] for began, ended in proofs):
+                return True
+        return False
+
     def as_seen_by(self, process: str, end: Callable[[], None]) -> "_Caller":
         """The shop for one process. `end` ends it, when it requests an order that kills its process."""
         return _Caller(self, process, end)
@@ -101,15 +114,19 @@ class Shop(MemoryUpstream):
     async def respond(self, request: FetchRequest, process: str, end: Callable[[], None]) -> Fetched | Failed:
         """Serve a request."""
         with self.requests.counted(process):
-            return await self._respond(request, end)
+            return await self._respond(request, process, end)
 
-    async def _respond(self, request: FetchRequest, end: Callable[[], None]) -> Fetched | Failed:
+    async def _respond(self, request: FetchRequest, process: str, end: Callable[[], None]) -> Fetched | Failed:
         at, order_id = now(), str(request.order_id)
         if self.given is None and order_id.startswith("poison"):
             end()
         given = self._given(order_id) if self.given is None else self.given
         is_slow = self._random.random() < self._story.slow
         await asyncio.sleep(self._story.response_time * (_SLOW if is_slow else 1))
+        if isinstance(given, PermanentFault) or (isinstance(given, bytes) and not given.startswith(b"{")):
+            self._blaming.append((process, order_id, now()))
+        elif isinstance(given, bytes):
+            self._proving.append((process, at, now()))
         return response(request, given, _time(at), at)
 
     def _given(self, order_id: str) -> Fault | bytes:

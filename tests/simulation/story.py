@@ -84,6 +84,7 @@ class Story:
         lag: seconds for which the API still shows the former version of a changed order, and does not find a new one.
         rate: requests per second that the quota of a source permits, or 0 for any number.
         in_progress: concurrent requests that it permits, or 0 for any number.
+        flaps: whether each API fails many times for a moment, with responses that blame orders, while processes stop.
     """
 
     seed: int
@@ -99,6 +100,7 @@ class Story:
     lag: float
     rate: int
     in_progress: int
+    flaps: bool
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
@@ -107,7 +109,7 @@ class Story:
             f"{self.concurrency} in flight, latency {self.latency:g}, response time {self.response_time:g}, "
             f"{self.slow:.0%} slow, loss {self.loss:g}, "
             f"{'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}, "
-            f"rate {self.rate}, concurrent requests {self.in_progress}"
+            f"rate {self.rate}, concurrent requests {self.in_progress}{', flapping' if self.flaps else ''}"
         )
         return "\n".join([head, *map(str, self.events)])
 
@@ -129,6 +131,8 @@ _CLEAR = 0.01
 _BLAMING = 7
 # Seconds between two outages of one API, or two failures of one table.
 _BETWEEN_OUTAGES = 20.0
+# In one of so many stories, the APIs flap.
+_FLAPS_EVERY = 10
 
 
 def story_of(seed: int) -> Story:
@@ -137,12 +141,16 @@ def story_of(seed: int) -> Story:
     sources = random.choice([1, 1, 2])
     orders = tuple(f"{_kind(random)}-{number}" for number in range(random.randint(1, 40 // sources)))
     processes = random.randint(1, 4)
-    shows_versions = random.random() < 0.5
+    flaps = seed % _FLAPS_EVERY == _FLAPS_EVERY - 1
+    # With versions, one response that an order is missing is enough, because the order is fetched again for a while.
+    shows_versions = random.random() < 0.5 and not flaps
     # Without latency, the same one of several waiting processes would always be the first.
     latency = random.choice([0.001, 0.01, 0.5])
     has_quota = latency <= _CLEAR and random.random() < 0.4
     events = [
-        event for source in range(sources) for event in [*_changes(random, source, orders), *_outages(random, source)]
+        event
+        for source in range(sources)
+        for event in [*_changes(random, source, orders), *(_flaps if flaps else _outages)(random, source)]
     ]
     events += [
         Event(
@@ -156,6 +164,11 @@ def story_of(seed: int) -> Story:
         )
         for _ in range(random.randint(0, 8))
     ]
+    if flaps:
+        events += [
+            Event(random.uniform(0, LENGTH), Kind.STOP, process=random.randrange(processes), seconds=0.5)
+            for _ in range(20)
+        ]
     return Story(
         seed,
         sources,
@@ -170,6 +183,7 @@ def story_of(seed: int) -> Story:
         random.choice([0.0, 0.5, 3.0]) if shows_versions else 0.0,
         random.choice([0, 5, 20]) if has_quota else 0,
         random.choice([0, 2, 6]) if has_quota else 0,
+        flaps,
         tuple(_apart(sorted(events, key=lambda event: event.at))),
     )
 
@@ -202,6 +216,16 @@ def _outages(random: Random, source: int) -> list[Event]:
         if events[-1].response >= _BLAMING:
             responses = _BLAMING
         at += seconds + _BETWEEN_OUTAGES + random.uniform(0, LENGTH / 2)
+    return events
+
+
+def _flaps(random: Random, source: int) -> list[Event]:
+    """Short times in which the API of a shop sends responses that blame orders. An order is blamed by two of them, with evidence for each."""
+    events, at = [], random.uniform(0, 5)
+    while at < LENGTH:
+        seconds = random.choice([0.1, 0.5, 1.5])
+        events.append(Event(at, Kind.API, source, seconds=seconds, response=random.randrange(_BLAMING, _RESPONSES)))
+        at += seconds + random.choice([0.1, 0.5, 1.5, 5])
     return events
 
 

@@ -48,7 +48,7 @@ class Fleet:
             clock=now,
         )
         tasks = [asyncio.create_task(quota.run())]
-        tasks += [asyncio.create_task(self._send(name, quota)) for _ in range(slots)]
+        tasks += [asyncio.create_task(self.send(name, quota)) for _ in range(slots)]
         try:
             yield quota
         finally:
@@ -64,7 +64,7 @@ class Fleet:
         async with self.process(names[0]), self.processes(*names[1:]):
             yield
 
-    async def _send(self, name: str, quota: FleetQuota) -> None:
+    async def send(self, name: str, quota: FleetQuota) -> None:
         while True:
             await quota.acquire()
             self.sent.append((now(), name))
@@ -190,6 +190,28 @@ async def test_no_more_requests_than_the_quota_are_in_flight_also_without_a_serv
 
     assert fleet.peak <= 20
     assert fleet.count(0.0) >= 0.7 * 20 * 40
+
+
+@virtual_time
+async def test_a_process_without_requests_at_the_end_of_an_outage_does_not_use_its_safe_share_later() -> None:
+    fleet = Fleet(QuotaLimits(concurrency=3), latency=2.0)
+
+    async with fleet.processes("a", "b"), fleet.process("idle", slots=0) as quota:
+        sending = asyncio.create_task(fleet.send("idle", quota))
+        await asyncio.sleep(20.0)
+        fleet.server.is_available = False
+        await asyncio.sleep(5.0)
+        sending.cancel()
+        await asyncio.sleep(5.0)
+        fleet.server.is_available = True
+        await asyncio.sleep(10.0)
+        idle_until = now()
+        sending = asyncio.create_task(fleet.send("idle", quota))
+        await asyncio.sleep(20.0)
+        sending.cancel()
+
+    assert fleet.count(idle_until, "idle")
+    assert fleet.peak <= 3
 
 
 @virtual_time

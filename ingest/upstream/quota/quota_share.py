@@ -126,11 +126,11 @@ class Share:
 
     def due(self, now: float, waiting: int) -> float:
         """When to call next, or infinite while there is nothing to request or to give up."""
-        is_leased = isinstance(self._right, Leased) and is_valid(self._right, self._called_at, now)
-        if not waiting and not self.in_flight and not (is_leased and self._counted):
+        # A safe share ends with the first reply, even if there is no request, because the others divide the quota without it.
+        is_counted = isinstance(self._right, Safe) or (self._counted and is_valid(self._right, self._called_at, now))
+        if not waiting and not self.in_flight and not is_counted:
             return math.inf
-        response = self._response
-        if response is None:
+        if (response := self._response) is None:
             return self._called_at + self._next_call_in
         earliest = self._called_at + response.renew_in
         if response.is_learning:
