@@ -62,10 +62,12 @@ class ClusterSet:
         lines = {name.replace("_", "-"): value for name, value in options.items()}
         with ExitStack() as stack:
             watchdog = stack.enter_context(Watchdog())
-            numbers = count(1)
+            # Another set may have used the folder before.
+            named = (folder / f"node-{number}" for number in count(1))
+            free = (node for node in named if not (node / "valkey.conf").exists())
 
             def another() -> ClusterServer:
-                node = ClusterServer(folder / f"node-{next(numbers)}", kind, password, lines, network, watchdog)
+                node = ClusterServer(next(free), kind, password, lines, network, watchdog)
                 stack.callback(node.close)
                 return node
 

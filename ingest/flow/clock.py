@@ -37,7 +37,10 @@ class SharedClock:
         """Adopt the server's time, which it sent between `asked_at` (monotonic) and now (Cristian, 1989)."""
         now = self._monotonic()
         error = (now - asked_at) / 2
-        is_best = error <= self._best or now - self._best_at > _GOOD_FOR
+        bounds = self.bounds()
+        # Another process has put the queue's clock forward since the best sample.
+        is_contradicted = bounds is not None and not bounds[0] - (now - asked_at) <= server_time <= bounds[1]
+        is_best = error <= self._best or now - self._best_at > _GOOD_FOR or is_contradicted
         if is_best:
             self._best, self._best_at = error, now
         if is_best or error <= 2 * self._best:

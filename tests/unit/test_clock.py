@@ -126,6 +126,18 @@ def test_a_clock_that_is_set_ahead_is_followed() -> None:
     assert error(clock, hand) < 1e-6
 
 
+@pytest.mark.parametrize("ahead", [20.0, 2.0])
+def test_a_slow_sample_that_contradicts_a_quick_one_is_followed(ahead: float) -> None:
+    hand = Hand()
+    clock = SharedClock(monotonic=hand)
+    sampled(clock, hand, there=0.0001, back=0.0001)
+
+    hand.at += 1.0
+    sampled(clock, hand, there=0.3, back=0.3, ahead=ahead)
+
+    assert abs(clock.now() - (SERVER + hand.at + ahead)) < 0.5
+
+
 def test_it_never_goes_back() -> None:
     hand = Hand()
     clock = SharedClock(monotonic=hand)
