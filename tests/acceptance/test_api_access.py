@@ -165,6 +165,9 @@ async def test_a_process_that_restarts_beside_a_broken_file_does_not_serve_with_
     # The other process serves all connections during that time.
     assert await answers(http, key) == {202}
     assert await answers(http, limited) == {401}
+    refusals = len(api.events("refused"))
+    await eventually(lambda: len(api.events("refused")) > refusals)
+    # The next start is at least half a second away, and reads the repaired file.
     before = len(api.events("process_started", process="api-0"))
     repair(path)
 

@@ -44,7 +44,7 @@ def codes() -> set[str]:
         node
         for file in files
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Problem", "Refused", "busy"}
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Problem", "Refused", "busy", "_Form"}
     ]
     return {
         call.args[1].value

@@ -331,6 +331,32 @@ async def test_a_stop_finishes_a_body_that_is_still_coming_and_closes_idle_conne
             await http.get(api_url)
 
 
+async def test_a_stop_responds_to_the_first_request_of_a_client_that_has_just_connected(serve: Serve) -> None:
+    shutdown = Shutdown(30.0)
+    async with serve(shutdown=shutdown) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+
+        async def request() -> bytes:
+            # Until it accepts no more.
+            with suppress(OSError):
+                while True:
+                    _, further = await asyncio.open_connection("127.0.0.1", api.port)
+                    further.close()
+            await asyncio.sleep(0.1)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            return await reader.read()
+
+        responding = asyncio.create_task(request())
+        shutdown.request("test")
+        shutdown.overdue.clear()
+        shutdown.overdue.set = lambda: None  # type: ignore[method-assign]
+    response = await responding
+    writer.close()
+
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"Connection: close" in response
+
+
 # -- TLS ------------------------------------------------------------------------------------------------------
 
 

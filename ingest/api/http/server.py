@@ -40,6 +40,8 @@ _LINE_SIZE = 8190
 _FIELD_SIZE = 4096
 _FIELDS = 64
 _BACKLOG = 4096
+# A client that has just connected sends its first request within this time. Afterwards, its connection is idle.
+_FIRST_REQUEST = 0.5
 # For each request that is cancelled at the end. 0 would be unlimited.
 _DROPPED_WITHIN = 0.1
 
@@ -125,8 +127,7 @@ class Server:
             yield
         finally:
             accepting.close()
-            # Connections that have been accepted get their protocols in the next iteration of the loop.
-            await asyncio.sleep(0)
+            await asyncio.sleep(_FIRST_REQUEST)
             if left := await connections.finish(overdue):
                 _log.warning("requests_dropped", connections=left)
             await runner.cleanup()

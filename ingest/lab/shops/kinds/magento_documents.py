@@ -72,7 +72,7 @@ def magento_order(order: ShopOrder) -> Document:
             "gw_tax_amount": float(order.wrapping_amount.tax),
         },
     }
-    # The currency of the shop is that of the order.
+    # The shop and the order use the same currency.
     document |= {f"base_{name}": document[name] for name in _IN_BASE_CURRENCY}
     # Keys without a value are missing.
     if order.customer is not None:
