@@ -16,11 +16,12 @@ from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.fetch.list_clock import ListClock
 from ingest.domain.fetch.listed import ListedOrder
 from ingest.domain.operating.jobs import Job, JobProgress, JobState
-from ingest.domain.operating.polling import PollResult, PollTurn
+from ingest.domain.operating.polling import PollResult, PollState, PollTurn
 from ingest.operations.backfill.lane import Lane
 from ingest.operations.list_pages import announced
 from ingest.store.orders import listed_changes
 from ingest.store.orders.rows import StoredFacts
+from ingest.store.polls import LEASE
 
 
 class MemoryRow(msgspec.Struct, frozen=True):
@@ -124,9 +125,16 @@ class MemoryQueue(Lane):
 
 
 class MemoryPolls:
-    """The turn and the position of one source, which implements `Polls`."""
+    """The turn and the position of one source, which implements `Polls`.
 
-    def __init__(self) -> None:
+    Args:
+        now: the clock in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = float) -> None:
+        self._now = now
+        self._holder = ""
+        self._leased_until = self._next_at = 0.0
         self.position: datetime | None = None
         self.failures = 0
         self.error: str | None = None
@@ -134,8 +142,19 @@ class MemoryPolls:
         self._looked_back_at: datetime | None = None
         self.result = PollResult(datetime.min)  # noqa: DTZ901  before the first reading
 
-    async def take(self, start: datetime, *, is_due: bool = False) -> PollTurn | None:
-        """See `Polls`. No other process has the turn."""
+    async def state(self) -> PollState | None:
+        """See `Polls`."""
+        if self.position is None:
+            return None
+        due_in, is_reading = max(self._next_at, self._leased_until) - self._now(), self._leased_until > self._now()
+        return PollState("", self.position, due_in, is_reading, self._holder, None, None, self.failures, self.error)
+
+    async def take(self, start: datetime, *, is_due: bool = False, holder: str = "") -> PollTurn | None:
+        """See `Polls`. The processes share this object, and give their names."""
+        now = self._now()
+        if (self._leased_until > now and self._holder != holder) or not (is_due or self._next_at <= now):
+            return None
+        self._holder, self._leased_until = holder, now + LEASE
         self._fence += 1
         self.position = self.position or start
         last = self.result
@@ -153,31 +172,31 @@ class MemoryPolls:
 
     async def renew(self, turn: PollTurn, position: datetime) -> bool:
         """See `Polls`."""
-        return self._moved(turn, position)
+        return self._moved(turn, position, lease=LEASE)
 
     async def advance(self, turn: PollTurn, result: PollResult, pause: float) -> bool:
         """See `Polls`."""
         if not self._moved(turn, result.position):
             return False
         self.result = result
-        return self._counted(0, None)
+        return self._counted(0, None, pause)
 
     async def fail(self, turn: PollTurn, position: datetime, error: str, pause: float) -> bool:
         """See `Polls`."""
-        return self._moved(turn, position) and self._counted(self.failures + 1, error)
+        return self._moved(turn, position) and self._counted(self.failures + 1, error, pause)
 
     async def release(self, turn: PollTurn, position: datetime) -> bool:
         """See `Polls`."""
         return self._moved(turn, position)
 
-    def _counted(self, failures: int, error: str | None) -> bool:
-        self.failures, self.error = failures, error
+    def _counted(self, failures: int, error: str | None, pause: float) -> bool:
+        self.failures, self.error, self._next_at = failures, error, self._now() + pause
         return True
 
-    def _moved(self, turn: PollTurn, position: datetime) -> bool:
+    def _moved(self, turn: PollTurn, position: datetime, lease: float = 0.0) -> bool:
         if turn.fence != self._fence:
             return False
-        self.position = position
+        self.position, self._leased_until = position, self._now() + lease
         return True
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
+from ingest.flow.ports import FleetPart
 from ingest.flow.shares import Shares
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, Queue, SharedLimits, build_worker
@@ -86,13 +87,14 @@ class Workplace:
         measured = metrics()
         quota = self.quota_of(name)
         pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), quota, clock=now)
+        clock = SharedClock(monotonic=now)
         ports = Ports(
             Queue(queue, queue, queue, queue),
             self.reach(name, self.store),
             self.fetching(self.reach(name, self.upstream), quota),
             pace,
-            clock=SharedClock(monotonic=now),
-            shared=() if quota is None else (quota,),
+            clock=clock,
+            shared=(*(() if quota is None else (quota,)), *self.parts_of(name, settings, pace, clock)),
         )
         with (shared or SharedLimits.of(settings)).of_source() as limits:
             source = source_of(settings, {})
@@ -117,6 +119,11 @@ class Workplace:
         """The worker's part of a quota."""
         del name
         return None
+
+    def parts_of(self, name: str, settings: Settings, pace: Pace, clock: SharedClock) -> Sequence[FleetPart]:
+        """Further parts of the worker."""
+        del name, settings, pace, clock
+        return ()
 
     def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
         """The API within the quota."""

@@ -27,6 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="number of stories (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
+    parser.add_argument("--step", type=int, default=1, help="between two seeds (%(default)s)")
     parser.add_argument("--seed", type=int, help="play the story of this seed, with the logs of its processes")
     parser.add_argument("--stop", action="store_true", help="stop at the first story with a violation")
     parser.add_argument("--processes", type=int, help="processes that play (one for each core)")
@@ -43,7 +44,7 @@ def main() -> int:
         return _report([(options.seed, end.violations)])
     setup_logs("json", "critical")
     began, done, found = time.monotonic(), 0, []
-    seeds = range(options.first, options.first + options.seeds)
+    seeds = range(options.first, options.first + options.step * options.seeds, options.step)
     with multiprocessing.Pool(options.processes) as processes:
         for done, (seed, lines) in enumerate(processes.imap(_play, seeds, _CHUNK), 1):
             if lines:

@@ -36,7 +36,7 @@ class Network:
         self.frozen_until = 0.0
 
     def reach(self, port: Any) -> Any:
-        """A port at the other end of the network."""
+        """A port at the other end of the network. Its `lost` is the error of lost calls."""
         return _Remote(self, port)
 
     async def call(
@@ -95,6 +95,7 @@ class _Remote:
     def __init__(self, network: Network, port: Any) -> None:
         self._network = network
         self._port = port
+        self._lost = partial(_lose, getattr(port, "lost", QueueUnavailable))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
@@ -105,7 +106,7 @@ class _Remote:
         return call
 
     async def _call(self, method: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any, **named: Any) -> Any:
-        return await self._network.call(lambda: method(*arguments, **named), _lose)
+        return await self._network.call(lambda: method(*arguments, **named), self._lost)
 
     async def _fetch(self, method: Callable[..., Coroutine[Any, Any, Any]], request: FetchRequest) -> Any:
         sent_at = now()
@@ -117,8 +118,8 @@ class _Remote:
         return result
 
 
-def _lose() -> None:
-    raise QueueUnavailable("the connection was lost")
+def _lose(error: type[Exception]) -> None:
+    raise error("the connection was lost")
 
 
 def _set(reply: "asyncio.Future[Any]", done: "asyncio.Task[Any] | None") -> None:

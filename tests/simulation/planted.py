@@ -27,6 +27,8 @@ PLANTED = (
     "locked-rows-are-left-out",
     "requests-in-flight-are-claimed",
     "safe-share-ends-with-a-reply",
+    "position-after-enqueuing",
+    "overlap-of-polling",
 )
 """Names of safeguards."""
 _STORIES = re.compile(r"^([\d,]+) stories", re.MULTILINE)

@@ -1,10 +1,11 @@
 """The shop and the table of one source of a story, both with the IDs of the other sources and contents of their own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from fakes.store import MemoryStore
 from fakes.upstream import MemoryUpstream, document, response
@@ -96,6 +97,16 @@ class Shop(MemoryUpstream):
     def expected_version(self, order_id: str) -> bytes:
         """The time of the current version in a webhook, in microseconds."""
         return b"%d" % round(_time(self._changes[order_id][-1]).timestamp() * 1_000_000)
+
+    def listed(self) -> Iterator[tuple[str, datetime]]:
+        """The orders in the list that can be stored, with the times of their changes. Every third change is listed later than the others."""
+        shown_until = now() - self._story.lag
+        for order_id, changes in self._changes.items():
+            first = crc32(order_id.encode())
+            late = [self._story.late if (first + number) % 3 == 0 else 0.0 for number in range(len(changes))]
+            shown = [at for at, more in zip(changes, late, strict=True) if at + more <= shown_until]
+            if shown and order_id.startswith("order"):
+                yield order_id, _time(shown[-1])
 
     def has_evidence_against(self, order_id: str, before: float) -> bool:
         """Whether a process may blame the order: it has received two responses, and a document that it requested after each."""

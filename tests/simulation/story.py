@@ -1,7 +1,7 @@
 """Draws a story from a seed: the orders of a shop, the processes, and the events with their times."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from random import Random
 
@@ -15,7 +15,7 @@ class Kind(Enum):
     """The kinds of events, and the values of `Event` that they use."""
 
     ANNOUNCE = auto()
-    """A webhook names the order `order`, and possibly its version. It may come several times."""
+    """A webhook names the order `order`, and possibly its version. It may come several times. A lost one only creates the order."""
     CHANGE = auto()
     """The order gets its next version, and its webhook follows after `seconds`."""
     KILL = auto()
@@ -54,6 +54,7 @@ class Event:
     seconds: float = 0.0
     response: int = 0
     is_same_name: bool = False
+    is_lost: bool = False
 
     def __str__(self) -> str:
         names = {
@@ -62,6 +63,7 @@ class Event:
             "process": self.process if self.kind in {Kind.KILL, Kind.STOP, Kind.FREEZE} else None,
             "seconds": f"{self.seconds:.1f}" if self.seconds else None,
             "response": self.response if self.kind is Kind.API else None,
+            "webhook": "lost" if self.is_lost else None,
         }
         shown = ", ".join(f"{name} {value}" for name, value in names.items() if value not in {"", None})
         return f"{self.at:6.1f} s  {self.kind.name.lower()}: {shown}"
@@ -85,6 +87,9 @@ class Story:
         rate: requests per second that the quota of a source permits, or 0 for any number.
         in_progress: concurrent requests that it permits, or 0 for any number.
         flaps: whether each API fails many times for a moment, with responses that blame orders, while processes stop.
+        poll: seconds between two readings of the list of each shop, or 0 for none. Without polling, all webhooks arrive.
+        overlap: seconds that a reading begins before the one before.
+        late: seconds after which some changes are listed, later than others.
     """
 
     seed: int
@@ -102,6 +107,9 @@ class Story:
     in_progress: int
     flaps: bool
     events: tuple[Event, ...]
+    poll: float = 0.0
+    overlap: float = 0.0
+    late: float = 0.0
 
     def __str__(self) -> str:
         head = (
@@ -110,6 +118,7 @@ class Story:
             f"{self.slow:.0%} slow, loss {self.loss:g}, "
             f"{'with' if self.shows_versions else 'without'} versions, lag {self.lag:.1f}, "
             f"rate {self.rate}, concurrent requests {self.in_progress}{', flapping' if self.flaps else ''}"
+            f"{f', polled every {self.poll:g} s, overlap {self.overlap:g}, {self.late:g} late' if self.poll else ''}"
         )
         return "\n".join([head, *map(str, self.events)])
 
@@ -131,8 +140,9 @@ _CLEAR = 0.01
 _BLAMING = 7
 # Seconds between two outages of one API, or two failures of one table.
 _BETWEEN_OUTAGES = 20.0
-# In one of so many stories, the APIs flap.
+# In one of so many stories, the APIs flap. In another one, lists are polled, because webhooks are lost.
 _FLAPS_EVERY = 10
+_POLLED = 3
 
 
 def story_of(seed: int) -> Story:
@@ -169,7 +179,7 @@ def story_of(seed: int) -> Story:
             Event(random.uniform(0, LENGTH), Kind.STOP, process=random.randrange(processes), seconds=0.5)
             for _ in range(20)
         ]
-    return Story(
+    story = Story(
         seed,
         sources,
         (*orders, LAST),
@@ -185,6 +195,24 @@ def story_of(seed: int) -> Story:
         random.choice([0, 2, 6]) if has_quota else 0,
         flaps,
         tuple(_apart(sorted(events, key=lambda event: event.at))),
+    )
+    return _polled(story) if seed % _FLAPS_EVERY == _POLLED else story
+
+
+def _polled(story: Story) -> Story:
+    random = Random(f"polled {story.seed}")
+    loss = random.choice([0.3, 1.0])
+    events = (
+        replace(event, is_lost=True) if event.order.startswith("order") and random.random() < loss else event
+        for event in story.events
+    )
+    # A change is listed within the lag and this time, and the overlap is longer.
+    return replace(
+        story,
+        events=tuple(events),
+        poll=random.choice([5.0, 20.0]),
+        overlap=random.choice([10.0, 30.0]),
+        late=random.choice([0.0, 5.0]),
     )
 
 

@@ -21,6 +21,7 @@ from ingest.services.worker_parts import SharedLimits
 from ingest.settings import Settings
 from ingest.upstream.quota.quota import FleetQuota
 from simulation.network import Network
+from simulation.polling import Polling
 from simulation.quota import WithinQuota, part_of
 from simulation.shop import RESPONSES, Shop, Table, version_of
 from simulation.story import DEAD, LAST, Event, Kind, Story
@@ -50,6 +51,7 @@ class _Source(Workplace):
         self.upstream: Shop = Shop(story, name, random)
         self._limits = QuotaLimits(concurrency=story.in_progress).with_rate(story.rate)
         self.quota = MemoryQuota(self._limits, now)
+        self.polling = Polling(story, self.upstream, self.store, self.group)
         self._parts = count()
 
     def reach(self, name: str, port: Any) -> Any:
@@ -64,14 +66,20 @@ class _Source(Workplace):
     def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
         return upstream if quota is None else WithinQuota(upstream, quota)
 
-    def announce(self, order_id: str) -> None:
-        """Enqueue an order as a webhook does."""
+    def parts_of(self, name: str, settings: Settings, pace: Any, clock: Any) -> list[Any]:
+        reach = partial(self._reach, name)
+        return [self.polling.poller(name, settings, reach, pace, clock)] if self._story.poll else []
+
+    def announce(self, order_id: str, *, is_lost: bool = False) -> None:
+        """Enqueue an order as a webhook does, unless it is lost."""
         fields = {}
         self.upstream.create(order_id)
+        self.announced.add(order_id)
+        if is_lost:
+            return
         if self._story.shows_versions and order_id.partition("-")[0] not in {"missing", "broken", "failing"}:
             fields[EXPECTED_VERSION.decode()] = self.upstream.expected_version(order_id)
         self.group.add(order_id, **fields)
-        self.announced.add(order_id)
 
     def change(self, order_id: str) -> None:
         """Give an order its next version."""
@@ -111,6 +119,10 @@ class _Source(Workplace):
         letters = [(str(letter.order_id), letter.at) for letter in self.group.dead]
         unproven = {order_id for order_id, at in letters if not self.upstream.has_evidence_against(order_id, at)}
         return {order_id for order_id, _ in letters if order_id.startswith("order")} - unproven
+
+    def is_done(self, listed_at: float) -> bool:
+        """Whether no order is left in the queue, nor in a list that is complete since `listed_at`."""
+        return self.group.is_empty() and (not self._story.poll or self.polling.is_complete(listed_at))
 
     def left(self) -> str:
         """The number of orders in each state."""
@@ -164,7 +176,8 @@ class _World:
     async def _drain(self) -> None:
         """Wait until no order is left, while the last one changes now and then."""
         ends_at, changes_at = now() + _DRAINED_WITHIN, now()
-        while now() == changes_at or not all(source.group.is_empty() for source in self._sources):
+        listed_at = now() + self._story.lag + self._story.late
+        while now() == changes_at or not all(source.is_done(listed_at) for source in self._sources):
             if now() >= ends_at:
                 left = "; ".join(source.left() for source in self._sources)
                 self._violations.append(f"still queued two hours after the last event: {left}")
@@ -181,11 +194,11 @@ class _World:
     async def _happen(self, event: Event, source: _Source) -> None:
         match event.kind:
             case Kind.ANNOUNCE:
-                source.announce(event.order)
+                source.announce(event.order, is_lost=event.is_lost)
             case Kind.CHANGE:
                 source.change(event.order)
                 await asyncio.sleep(event.seconds)
-                source.announce(event.order)
+                source.announce(event.order, is_lost=event.is_lost)
             case Kind.KILL | Kind.STOP:
                 if process := self._processes.pop(event.process, None):
                     await (self._kill if event.kind is Kind.KILL else self._stop)(process)
