@@ -53,7 +53,7 @@ class MemoryGroup:
     """The stream, the group's pending list, the retry set, the dead letters and the heartbeats.
 
     Attributes:
-        clock: the queue's clock in seconds, which the test moves.
+        clock: the clock of the server in seconds, which the test moves. The queue's clock does not follow its steps.
         stream: the entries in the stream.
         undelivered: entries that were not delivered to the group.
         settled: finished entries that are kept for other groups.
@@ -95,6 +95,8 @@ class MemoryGroup:
     refused: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ahead: float = 0.0
+    _latest: float = 0.0
     _last_ms: int = 0
     _sequence: int = 0
 
@@ -134,6 +136,22 @@ class MemoryGroup:
         """Raise `QueueUnavailable` during an outage."""
         if not self.is_available:
             raise QueueUnavailable("connection refused")
+
+    def time(self) -> float:
+        """The queue's clock in seconds, which does not go back."""
+        return max(self.clock() + self._ahead, self._latest)
+
+    def keep_steady(self, bounds: tuple[float, float] | None) -> float:
+        """Return the queue's clock, within the times that a process assumes to be possible."""
+        now = self.time()
+        if bounds is not None and bounds[0] > now + 0.1:
+            now = bounds[0]
+        elif bounds is not None and now > bounds[1] + 2.0:
+            now = max(bounds[1], self._latest)
+        if now != self.time():
+            self._ahead = now - self.clock()
+        self._latest = now
+        return now
 
     async def until_added(self, within: float) -> None:
         """Wait until there is something to read."""
@@ -176,12 +194,12 @@ class MemoryGroup:
     def reschedule(self, delivery: Delivery, after: float, attempt: int) -> None:
         """Put an order into the retry set."""
         at = {ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000), ATTEMPT: b"%d" % attempt}
-        self.waiting.append(Waiting(self.clock() + after, {**delivery.fields, **at}))
+        self.waiting.append(Waiting(self.time() + after, {**delivery.fields, **at}))
         self.moved.add((delivery.entry, delivery.order_id))
 
     def may_judge(self, name: str) -> bool:
         """Whether a consumer has been heard for long enough to take others that are stale for dead."""
-        now = self.clock()
+        now = self.time()
         return name in self.heard_since and self.heard_since[name] <= now < self.heard_until.get(name, 0.0)
 
     def holds(self, name: str) -> list[EntryRef]:

@@ -64,13 +64,13 @@ class MemoryQueue:
     @_over_the_network
     async def read(self, count: int, block: float) -> list[Delivery]:
         group = self.group
-        group.seen[self.name] = group.clock()
+        group.seen[self.name] = group.time()
         if not group.undelivered and block:
             await group.until_added(block)
             group.require_available()
         taken = [group.undelivered.popleft() for _ in range(min(count, len(group.undelivered)))]
         for entry in taken:
-            group.pending[entry] = Pending(self.name, 1, group.clock())
+            group.pending[entry] = Pending(self.name, 1, group.time())
         return [group.delivery(entry) for entry in taken]
 
     @_over_the_network
@@ -81,13 +81,13 @@ class MemoryQueue:
     @_over_the_network
     async def claim_abandoned(self, count: int) -> Abandoned:
         group = self.group
-        group.seen[self.name] = group.clock()
+        group.seen[self.name] = group.time()
         released = [entry for entry, pending in group.pending.items() if pending.owner is None]
         claimed = self._claim(released[:count])
         if not group.may_judge(self.name):
             return Abandoned(claimed, [])
         dead: list[Delivery] = []
-        for name in [name for name, until in group.heard_until.items() if until <= group.clock()]:
+        for name in [name for name, until in group.heard_until.items() if until <= group.time()]:
             dead += self._claim(group.holds(name)[: count - len(claimed) - len(dead)])
             if not group.holds(name):
                 group.remove_member(name)
@@ -129,7 +129,7 @@ class MemoryQueue:
                 group.results.append((str(delivery.order_id), "erased"))
             group.finish(delivery.entry)
             return False
-        group.dead.append(DeadEntry(delivery.order_id, reason, error, group.clock()))
+        group.dead.append(DeadEntry(delivery.order_id, reason, error, group.time()))
         if self.keeps_results:
             group.results.append((str(delivery.order_id), "dead_lettered"))
         group.moved.add((delivery.entry, delivery.order_id))
@@ -155,8 +155,7 @@ class MemoryQueue:
     async def heartbeat(
         self, lifetime: float, clock: ClockBounds = unknown_time, report: ProcessReport = NO_REPORT
     ) -> Heartbeat:
-        del clock  # the group's never jumps
-        group, now = self.group, self.group.clock()
+        group, now = self.group, self.group.keep_steady(clock())
         group.reasons.pop(self.name, None)
         if report.reasons:
             group.reasons[self.name] = [*report.reasons]
@@ -178,7 +177,7 @@ class MemoryQueue:
             if pending is None or pending.owner is None:
                 continue  # there is no other consumer
             if pending.owner == self.name:
-                pending.renewed_at = self.group.clock()
+                pending.renewed_at = self.group.time()
             else:
                 lost.add(entry)
         return lost
@@ -200,7 +199,7 @@ class MemoryQueue:
 
     @_over_the_network
     async def sweep(self, idle: float) -> Sweep:
-        group, now = self.group, self.group.clock()
+        group, now = self.group, self.group.time()
         old = [
             entry
             for entry, pending in group.pending.items()
@@ -218,7 +217,7 @@ class MemoryQueue:
 
     @_over_the_network
     async def move_due(self, most: int) -> int:
-        group, now = self.group, self.group.clock()
+        group, now = self.group, self.group.time()
         due = sorted((waiting for waiting in group.waiting if waiting.due <= now), key=lambda waiting: waiting.due)
         for waiting in due[:most]:
             group.waiting.remove(waiting)
@@ -237,7 +236,7 @@ class MemoryQueue:
 
     @_over_the_network
     async def remove_stale(self, idle: float) -> int:
-        group, before = self.group, self.group.clock() - idle
+        group, before = self.group, self.group.time() - idle
         stale = [
             name
             for name, seen_at in group.seen.items()
@@ -265,7 +264,7 @@ class MemoryQueue:
         for entry in entries:
             count = self.group.pending[entry].count + counted
             if entry in self.group.stream:
-                self.group.pending[entry] = Pending(self.name, count, self.group.clock())
+                self.group.pending[entry] = Pending(self.name, count, self.group.time())
                 claimed.append(self.group.delivery(entry))
             else:
                 del self.group.pending[entry]  # deleted from the stream, so that the claim removes its record

@@ -91,7 +91,7 @@ class Workplace:
         ports = Ports(
             Queue(queue, queue, queue, queue),
             self.reach(name, self.store),
-            self.fetching(self.reach(name, self.upstream), quota),
+            self.fetching(self.reach(name, self.upstream), quota, clock),
             pace,
             clock=clock,
             shared=(*(() if quota is None else (quota,)), *self.parts_of(name, settings, pace, clock)),
@@ -125,9 +125,9 @@ class Workplace:
         del name, settings, pace, clock
         return ()
 
-    def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
-        """The API within the quota."""
-        del quota
+    def fetching(self, upstream: Any, quota: FleetQuota | None, clock: SharedClock) -> Any:
+        """The API within the quota, and by the clock of the process."""
+        del quota, clock
         return upstream
 
     async def finished(self, within: float = 60.0) -> None:

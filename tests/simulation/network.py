@@ -14,6 +14,7 @@ from fakes.virtual_time import now
 from ingest.domain.errors import QueueUnavailable, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
+from ingest.flow.clock import SharedClock
 
 
 class Network:
@@ -87,6 +88,27 @@ class Network:
 
     def _is_lost(self) -> bool:
         return self._random.random() < self._loss
+
+
+class Stamped:
+    """An API whose documents have the times of their requests by the clock of the process, instead of the true times.
+
+    Args:
+        upstream: the API.
+        clock: of the process.
+    """
+
+    def __init__(self, upstream: Any, clock: SharedClock) -> None:
+        self._upstream = upstream
+        self._clock = clock
+
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        """Send a request."""
+        at = self._clock.utc()
+        result = await self._upstream.fetch(request)
+        return msgspec.structs.replace(result, requested_at=at) if isinstance(result, Fetched) else result
+
+    fetch_once = fetch
 
 
 class _Remote:

@@ -29,6 +29,8 @@ PLANTED = (
     "safe-share-ends-with-a-reply",
     "position-after-enqueuing",
     "overlap-of-polling",
+    "queue-clock-is-kept-steady",
+    "contradicted-sample-is-replaced",
 )
 """Names of safeguards."""
 _STORIES = re.compile(r"^([\d,]+) stories", re.MULTILINE)

@@ -36,9 +36,11 @@ class Kind(Enum):
     """For `seconds`, a trigger of the table suppresses all rows."""
     LOCK = auto()
     """For `seconds`, another session has locked the row of the order `order`."""
+    STEP = auto()
+    """The clock of Redis is set forward by `seconds`, or back if they are negative."""
 
 
-_OF_ALL = {Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES}
+_OF_ALL = {Kind.KILL, Kind.STOP, Kind.FREEZE, Kind.REDIS, Kind.POSTGRES, Kind.STEP}
 """Events that concern all sources."""
 
 
@@ -90,6 +92,7 @@ class Story:
         poll: seconds between two readings of the list of each shop, or 0 for none. Without polling, all webhooks arrive.
         overlap: seconds that a reading begins before the one before.
         late: seconds after which some changes are listed, later than others.
+        steps: whether the clock of Redis steps, by which documents have their times.
     """
 
     seed: int
@@ -110,6 +113,7 @@ class Story:
     poll: float = 0.0
     overlap: float = 0.0
     late: float = 0.0
+    steps: bool = False
 
     def __str__(self) -> str:
         head = (
@@ -140,9 +144,10 @@ _CLEAR = 0.01
 _BLAMING = 7
 # Seconds between two outages of one API, or two failures of one table.
 _BETWEEN_OUTAGES = 20.0
-# In one of so many stories, the APIs flap. In another one, lists are polled, because webhooks are lost.
+# In one of so many stories, the APIs flap. In another one, lists are polled, because webhooks are lost, and
+# in a third one, the clock of Redis steps.
 _FLAPS_EVERY = 10
-_POLLED = 3
+_POLLED, _STEPS = 3, 5
 
 
 def story_of(seed: int) -> Story:
@@ -196,7 +201,19 @@ def story_of(seed: int) -> Story:
         flaps,
         tuple(_apart(sorted(events, key=lambda event: event.at))),
     )
-    return _polled(story) if seed % _FLAPS_EVERY == _POLLED else story
+    changed = {_POLLED: _polled, _STEPS: _stepped}.get(seed % _FLAPS_EVERY)
+    return story if changed is None else changed(story)
+
+
+def _stepped(story: Story) -> Story:
+    """The story without versions, so that the times of requests decide, and with steps of the clock."""
+    random = Random(f"stepped {story.seed}")
+    steps = [
+        Event(random.uniform(0, LENGTH), Kind.STEP, seconds=random.choice([-60, -8, -3, -1, 1, 3, 8, 60]))
+        for _ in range(random.randint(1, 8))
+    ]
+    events = tuple(sorted([*story.events, *steps], key=lambda event: event.at))
+    return replace(story, shows_versions=False, lag=0.0, steps=True, events=events)
 
 
 def _polled(story: Story) -> Story:

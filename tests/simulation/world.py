@@ -20,7 +20,7 @@ from ingest.flow.ticks import process_number
 from ingest.services.worker_parts import SharedLimits
 from ingest.settings import Settings
 from ingest.upstream.quota.quota import FleetQuota
-from simulation.network import Network
+from simulation.network import Network, Stamped
 from simulation.polling import Polling
 from simulation.quota import WithinQuota, part_of
 from simulation.shop import RESPONSES, Shop, Table, version_of
@@ -43,6 +43,8 @@ class _Source(Workplace):
 
     def __init__(self, story: Story, name: str, random: Random, reach: Callable[[str, Any], Any]) -> None:
         super().__init__()
+        self.ahead = 0.0
+        self.group.clock = lambda: now() + self.ahead
         self._story = story
         self._reach = reach
         self.name = name
@@ -63,7 +65,8 @@ class _Source(Workplace):
         # A process does not continue the part of a predecessor with its name.
         return part_of(self._limits, self._reach(name, self.quota.member(f"{name}-{next(self._parts)}")))
 
-    def fetching(self, upstream: Any, quota: FleetQuota | None) -> Any:
+    def fetching(self, upstream: Any, quota: FleetQuota | None, clock: Any) -> Any:
+        upstream = Stamped(upstream, clock) if self._story.steps else upstream
         return upstream if quota is None else WithinQuota(upstream, quota)
 
     def parts_of(self, name: str, settings: Settings, pace: Any, clock: Any) -> list[Any]:
@@ -207,6 +210,9 @@ class _World:
             case Kind.FREEZE:
                 if process := self._processes.get(event.process):
                     self._networks[process.name].frozen_until = now() + event.seconds
+            case Kind.STEP:
+                for each in self._sources:
+                    each.ahead += event.seconds
             case _:
                 self._set(event, source, is_failing=True)
                 await asyncio.sleep(event.seconds)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -35,6 +36,7 @@ class Records:
     connection: Any
     rows: Any
     polls: Any
+    take_by_other: Any
 
 
 def row(name: str, updated: float, fetched: float) -> OrderRow:
@@ -48,7 +50,8 @@ async def opened(kind: str, dsn: str, stored: list[tuple[str, float, float]]) ->
         orders = MemoryOrders()
         for name, updated, fetched in stored:
             orders.store(name, MemoryRow(at(updated), at(fetched), b""))
-        yield Records(orders, orders, MemoryPolls())
+        polls = MemoryPolls()
+        yield Records(orders, orders, polls, partial(polls.take, holder="b"))
         return
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(OrderStore.open(dsn))
@@ -61,7 +64,8 @@ async def opened(kind: str, dsn: str, stored: list[tuple[str, float, float]]) ->
         pool = await stack.enter_async_context(Pool.open(dsn, size=1))
         sql = await stack.enter_async_context(connected(dsn))
         await sql.execute("INSERT INTO erased_orders (source, order_id) SELECT 'erased', unnest($1::text[])", [*names])
-        yield Records(pool, await stack.enter_async_context(Rows.open(dsn)), Polls(pool, "", "a"))
+        rows, polls = await stack.enter_async_context(Rows.open(dsn)), Polls(pool, "", "a")
+        yield Records(pool, rows, polls, Polls(pool, "", "b").take)
 
 
 @pytest.fixture(params=["memory", "postgresql"])
@@ -121,3 +125,16 @@ async def test_a_position_is_kept_until_the_turn_that_has_it_moves_it(kind: str,
 
     assert (first.position, second.position, third.position) == (at(1), at(2), at(4))
     assert (first.failures, second.failures, third.failures) == (0, 1, 0)
+
+
+async def test_another_process_has_no_turn_while_the_list_is_read_and_until_it_is_due(kind: str, dsn: str) -> None:
+    async with opened(kind, dsn, []) as records:
+        polls = records.polls
+        turn = await polls.take(at(1))
+        reading, others = await polls.state(), [await records.take_by_other(at(1))]
+        assert await polls.advance(turn, PollResult(at(2)), 60.0)
+        read, others = await polls.state(), [*others, await records.take_by_other(at(3))]
+
+    assert others == [None, None]
+    assert (reading.is_reading, read.is_reading, read.position) == (True, False, at(2))
+    assert 50 < read.due_in <= 60
