@@ -40,12 +40,16 @@ class SharedClock:
         bounds = self.bounds()
         # Another process has put the queue's clock forward since the best sample.
         is_contradicted = bounds is not None and not bounds[0] - (now - asked_at) <= server_time <= bounds[1]
-        is_best = error <= self._best or now - self._best_at > _GOOD_FOR or is_contradicted
-        if is_best:
-            self._best, self._best_at = error, now
-        if is_best or error <= 2 * self._best:
+        is_outdated = is_contradicted or now - self._best_at > _GOOD_FOR
+        if error <= 2 * self._best:
             self._offset = server_time - (now + asked_at) / 2
             self._error = error
+        elif is_outdated:
+            # The least change that agrees with a slow reply. The middle can be far ahead after a freeze.
+            self._offset = min(max(self._offset, server_time - now), server_time - asked_at)
+            self._error = 2 * error
+        if error <= self._best or is_outdated:
+            self._best, self._best_at = error, now
 
     def bounds(self) -> tuple[float, float] | None:
         """Return between which times the server's clock is, unless it was set, or None before the first sample."""

@@ -138,6 +138,16 @@ def test_a_slow_sample_that_contradicts_a_quick_one_is_followed(ahead: float) ->
     assert abs(clock.now() - (SERVER + hand.at + ahead)) < 0.5
 
 
+def test_the_reply_to_a_frozen_process_changes_it_as_little_as_necessary() -> None:
+    hand = Hand(500.0)
+    clock = SharedClock(monotonic=hand)
+    sampled(clock, hand, there=0.001, back=0.001)
+
+    sampled(clock, hand, there=39.0, back=0.001, ahead=1.0)
+
+    assert abs(error(clock, hand) - 1.0) < 0.01
+
+
 def test_it_never_goes_back() -> None:
     hand = Hand()
     clock = SharedClock(monotonic=hand)
