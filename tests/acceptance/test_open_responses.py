@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,5 +54,4 @@ async def test_one_key_cannot_use_up_the_connections_by(
 
     assert admitted == (20, 20)
     assert any(each["holder"] == "greedy" for each in shortages)
-    lines = Counter((each["resource"], each["holder"]) for each in shortages)
-    assert max(lines.values()) <= 3, "one line for each resource and holder in ten seconds"
+    assert len(shortages) <= 6, "one line for each resource and holder in ten seconds"
