@@ -32,8 +32,8 @@ _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.
 _UNTIL_HELD = 120.0
 _WIDE_AT_ONCE = 4
-# Seconds by which a wrong clock is ahead. A retry that is scheduled at that moment can be late by as much, and a run waits for it.
-_CLOCKS = (-240, -20, -2, 2, 20, 240)
+# Seconds by which a wrong clock is ahead.
+_CLOCKS = (-3_600, -20, -2, 2, 20, 3_600)
 _FOREIGN_KEY = "another-program"
 _WIDTHS = (5_000, 20_000)
 _NO_RATES = {

@@ -412,6 +412,21 @@ async def test_the_queues_clock_continues_when_the_servers_is_set_ahead(
     assert held <= newcomer < held + 10
 
 
+async def test_a_retry_is_not_late_by_as_much_as_the_servers_clock_is_set_ahead(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "a"})
+    [delivery] = await one.read(1, 0.001)
+    now = (await one.heartbeat(LIFETIME)).now
+    # As if the server's clock had been an hour behind until now.
+    await redis.hset(keys.clock, "latest", int((now - 3600) * 1000))
+
+    await one.reschedule(delivery, 10.0, 2)
+    await one.heartbeat(LIFETIME, lambda: (now - 3600, now - 3599))
+
+    assert await redis.zscore(keys.retry, delivery.entry.id) <= (now - 3600 + 10 + 60) * 1000
+
+
 async def test_the_queues_clock_continues_at_a_server_whose_clock_is_behind(one: Consumer, two: Consumer) -> None:
     now = (await one.heartbeat(LIFETIME)).now
     advanced = (await one.heartbeat(LIFETIME, lambda: (now + 60, now + 61))).now

@@ -26,7 +26,10 @@ if packed and order_of(waiting_fields(packed) or {}) ~= order then
   name = name .. ':' .. order
 end
 redis.call('HSET', KEYS[6], name, cmsgpack.pack(fields))
-redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[5]), name)
+-- A clock that was set ahead counts until the next heartbeat. The retry would be late by as much.
+local time, _, _, latest = now(KEYS[3])
+local since = latest > 0 and math.min(time, latest + 60000) or time
+redis.call('ZADD', KEYS[5], since + tonumber(ARGV[5]), name)
 local announced = by_name(fields).enqueued_at
 if announced then
   redis.call('ZADD', KEYS[7], announced, name)
